@@ -231,9 +231,8 @@ class Durability:
             or self.is_full
         )
 
-    @property
     def may_let_go(self) -> bool:
-        """Has everyone acknowledged what something is held for?"""
+        """Has everyone acknowledged what something is held for? That need not be written any more."""
         if not self._held or self._committing is not None:
             return False
         if self._own.drop_first():
@@ -243,7 +242,7 @@ class Durability:
     def take_finished(self, now: float) -> Changes | None:
         """As `take_changes`, while `is_on_its_way`: what everyone has acknowledged, which is not stored. All
         else stays."""
-        if not self.may_let_go:
+        if not self.may_let_go():
             return None
         count, own, relayed = 0, self._own.done, self._relayed.done
         for held in self._held:

@@ -148,7 +148,7 @@ class Committer(Part):
         durability = self.node.broker.durability
         if self._waiting is None or self._is_draining:
             return True
-        return durability.may_let_go or not durability.is_on_its_way
+        return durability.may_let_go() or not durability.is_on_its_way
 
     def serve(self) -> None:
         if not self.has_work:
