@@ -137,6 +137,40 @@ def test_ghosts_may_be_kept() -> None:
     assert world.run(1.0) == [delete("a", "c")]
 
 
+def test_the_published_policy_breaks_before_it_makes_and_waits_for_its_ghosts() -> None:
+    """Star: c goes, so a is linked to b; c returns, and its ghosts take their time (β)."""
+    world = World("star", Ghosts.PUBLISHED)
+    world.run(3.0)
+    assert world.carried == {"a": {"c": True}, "b": {"c": True}, "c": {}}
+    world.kill("c")
+    assert world.run(2.0) == [create("a", "b")]
+    assert world.carried["a"] == {"b": True, "c": False}
+    world.alive.add("c")
+    assert world.run(1.0) == [delete("a", "b")], "at once, though its ghosts are not up yet"
+    assert world.run(600.0) == [], "nothing goes around a ghost that waits"
+    assert world.agent.cut == frozenset()
+    assert not world.agent.is_done
+    world.carried["a"]["c"] = world.carried["b"]["c"] = True
+    assert world.run(1.0) == []
+    assert world.agent.is_done
+
+
+def test_the_published_policy_removes_ghosts_that_cannot_serve_under_a_new_hub() -> None:
+    """b and c go, so a has ghosts to both; c is back first, and the one to b goes."""
+    world = World("star", Ghosts.PUBLISHED)
+    world.run(3.0)
+    world.kill("c")
+    world.run(2.0)
+    world.kill("b")
+    assert world.run(2.0) == []
+    assert world.carried["a"] == {"b": False, "c": False}
+    world.carried["b"] = {}  # it was killed, and kept nothing
+    world.alive.add("c")
+    assert world.run(1.0) == [delete("a", "b")]
+    world.alive.add("b")
+    assert world.run(1.0) == [create("b", "c")], "by α alone"
+
+
 def test_a_command_is_repeated_until_the_reports_confirm_it_and_ever_later() -> None:
     world = World()
     world.carried["a"] = {"b": True, "c": True}

@@ -14,6 +14,10 @@ was done, at growing intervals. A bridge that is up is not deleted before all th
 so the agent never parts what it could leave connected; nor is one to a broker that only this agent does not
 hear, as the bridge says that it lives.
 
+That is ours. The published policy (`Ghosts.PUBLISHED`) knows brokers alone: a link is there once its bridge
+exists, and what does not serve goes at once. So whoever has a ghost to a broker that returns is parted from the
+others until the ghost has connected, and the agent does not go around it meanwhile.
+
 The shell calls `receive_…` and `handle_timer` and then takes what there is to send.
 """
 
@@ -39,6 +43,7 @@ from hedgerow.agent.plan import (
     Ghosts,
     Topology,
     TopologyPlan,
+    awaited_links,
     changes,
     link_between,
     target_links,
@@ -47,6 +52,7 @@ from hedgerow.agent.plan import (
 MAX_BROKERS = 64  # whoever can announce brokers could make every plan take seconds
 MAX_AGENTS = 64  # made-up agents would fill the memory
 MAX_BACK_OFF_S = 8.0
+NEVER = float("inf")
 
 
 class Action(Enum):
@@ -110,10 +116,15 @@ class Agent:
         self._found_at: dict[str, float] = {}
         self._carried: dict[str, dict[str, bool]] = {}  # broker → far end → is it up
         self._lower_agents: dict[str, float] = {}  # only they can keep this one from acting
-        self._watch = LinkWatch(probe_interval_s / 5, connect_s, self.detection_s)
+        # The published agent looks at brokers, not at their bridges: no pair is ever cut.
+        is_published = ghosts is Ghosts.PUBLISHED
+        grace_s, connect_s = (NEVER, NEVER) if is_published else (probe_interval_s / 5, connect_s)
+        self._watch = LinkWatch(grace_s, connect_s, self.detection_s)
         self._cut: frozenset[BrokerLink] = frozenset()
         self._decided_for: tuple[frozenset[str], frozenset[BrokerLink]] | None = None
         self._target: frozenset[BrokerLink] = frozenset()
+        self._awaited: frozenset[BrokerLink] = frozenset()
+        """Ghosts that the published policy keeps."""
         self._attempts: dict[BridgeCommand, _Attempt] = {}
         self._probes: list[str] = []
         self._commands: list[BridgeCommand] = []
@@ -146,8 +157,7 @@ class Agent:
         if self._decided_for is None:
             return False
         is_up = self._bridges()
-        plan = changes(self._target, self._brokers, self.alive, self._cut, is_up, self._ghosts)
-        return plan == TopologyPlan() and all(is_up[link] for link in self._target)
+        return self._changes(is_up) == TopologyPlan() and all(is_up[link] for link in self._target)
 
     @property
     def deadline(self) -> float:
@@ -310,18 +320,22 @@ class Agent:
         if world == self._decided_for:
             return
         self._decided_for = world
-        target = target_links(self.topology, self._brokers, self.alive, self._cut, is_up)
+        target = target_links(self.topology, self._brokers, *world, is_up)
+        if self._ghosts is Ghosts.PUBLISHED:
+            self._awaited = awaited_links(self.topology, self._brokers, *world)
         if target != self._target:
             self._target = target
-            self._events.append(
-                Planned(changes(target, self._brokers, self.alive, self._cut, is_up, self._ghosts))
-            )
+            self._events.append(Planned(self._changes(is_up)))
             # What is wanted from now on is given its time to come up.
             self._observe_links(is_up, now)
 
+    def _changes(self, is_up: dict[BrokerLink, bool]) -> TopologyPlan:
+        return changes(self._target, self._brokers, self.alive, self._cut, is_up, self._ghosts, self._awaited)
+
     def _command(self, is_up: dict[BrokerLink, bool], now: float) -> None:
-        plan = changes(self._target, self._brokers, self.alive, self._cut, is_up, self._ghosts)
-        is_whole = all(is_up.get(link, False) for link in self._target)
+        plan = self._changes(is_up)
+        is_published = self._ghosts is Ghosts.PUBLISHED
+        is_whole = is_published or all(is_up.get(link, False) for link in self._target)
         wanted = [BridgeCommand(Action.CREATE, link.lower, link.higher) for link in plan.create]
         wanted += [
             BridgeCommand(Action.DELETE, broker, far)
