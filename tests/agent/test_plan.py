@@ -115,7 +115,7 @@ def test_what_connects_parts_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("ghosts", "delete"),
-    # Published: 1 – 2 is kept for when 1 returns, 2 – 3 for when they reach each other; 1 – 3 serves for nothing.
+    # Published: 1 – 2 is kept for when 1 returns, 2 – 3 for when they reach each other; 1 – 3 serves nothing.
     [(Ghosts.KEEP, "35"), (Ghosts.DELETE, "12 13 23 35"), (Ghosts.PUBLISHED, "13 35")],
 )
 def test_ghosts(ghosts: Ghosts, delete: str) -> None:
@@ -135,7 +135,7 @@ def test_bridges_of_strangers_are_left_alone() -> None:
     assert plan(STAR, FIVE[:2], FIVE[:2], [("b1", "cloud")], existing) == TopologyPlan()
 
 
-# The document's stages: who lives from then on, and the bridges that are created and deleted at its beginning.
+# The document's stages: who lives from then on, and which bridges are created and deleted as it begins.
 # Brokers that return have forgotten their own bridges; those of 1 and 2 are all that anyone keeps.
 STAGES = {
     Ghosts.PUBLISHED: [

@@ -15,8 +15,8 @@ so the agent never parts what it could leave connected; nor is one to a broker t
 hear, as the bridge says that it lives.
 
 That is ours. The published policy (`Ghosts.PUBLISHED`) knows brokers alone: a link is there once its bridge
-exists, and what does not serve goes at once. So whoever has a ghost to a broker that returns is parted from the
-others until the ghost has connected, and the agent does not go around it meanwhile.
+exists, and what does not serve goes at once. So whoever has a ghost to a broker that returns is parted from
+the others until the ghost has connected, and the agent does not go around it meanwhile.
 
 The shell calls `receive_…` and `handle_timer` and then takes what there is to send.
 """

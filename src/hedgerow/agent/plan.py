@@ -11,9 +11,9 @@ A bridge to a dead broker, or between two that cannot reach each other, is a *gh
 again. The policy (`Ghosts`) says which ghosts are kept. A bridge to a broker that is not in the list is
 somebody else's and is left alone.
 
-Under the published policy (Schmitt, Carlier, Renault, 2018) a ghost stays as long as it would be a part of the
-topology if its broker came back. In a star that is every ghost to a broker above the hub: it will be the hub
-when it returns, and nothing has to be made then. A ghost to a broker below a new hub goes.
+Under the published policy (Schmitt, Carlier, Renault, 2018) a ghost stays as long as it would be a part of
+the topology if its broker came back. In a star that is every ghost to a broker above the hub: it will be the
+hub when it returns, and nothing has to be made then. A ghost to a broker below a new hub goes.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def changes(
     ghosts: Ghosts,
     awaited: frozenset[BrokerLink] = frozenset(),
 ) -> TopologyPlan:
-    """From the bridges that exist to a target that was decided on. `awaited`: ghosts that are kept in any case."""
+    """From the bridges that exist to a target that was decided on. `awaited`: ghosts that are kept anyway."""
     rank = {broker: index for index, broker in enumerate(brokers)}
     dead = {index for index, broker in enumerate(brokers) if broker not in alive}
     cut_edges = _edges(rank, cut)

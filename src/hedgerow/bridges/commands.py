@@ -1,10 +1,10 @@
 """Commands to this node's bridges: publications that create and delete them, answers, and their live state.
 
 `$SYS/broker/bridge/new` takes a section, `$SYS/broker/bridge/del` a name or the line that gives it. Each
-command has one outcome, which is published to `$SYS/broker/bridge/result`, and to the command's response topic
-if it has one. A command that is refused has changed nothing. A bridge that was created is stored before anyone
-hears of it, and is created again at the next start. Who may command is decided where the publication is taken
-(`may_publish`).
+command has one outcome, which is published to `$SYS/broker/bridge/result`, and to the command's response
+topic if it has one. A command that is refused has changed nothing. A bridge that was created is stored before
+anyone hears of it, and is created again at the next start. Who may command is decided where the publication
+is taken (`may_publish`).
 
 Neither outcomes nor states hold a password; the store does, as the text of the section.
 

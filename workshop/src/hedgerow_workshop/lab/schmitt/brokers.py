@@ -8,6 +8,7 @@ port with the data that it left. Its own clients are beside it: they reach it wi
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,6 +29,8 @@ class Fleet(Scope):
         self.binds = {name: f"127.0.0.{number}" for number, name in enumerate(names, 2)}
         """What each broker's bridges connect from; .1 is everybody else's."""
         self.links: dict[str, Link] = {}
+        self.start_s: dict[str, float] = {}
+        """How long each took to take connections when it was last started."""
 
     async def start(self, is_static: bool) -> None:
         """`is_static`: brokers that know no commands are given their bridges to the hub from the start."""
@@ -40,9 +43,14 @@ class Fleet(Scope):
 
     async def _start(self, broker: BrokerProgram) -> None:
         self._stack.enter_context(broker)
-        await broker.start()
+        await self._launch(broker)
         link = Link((HERE, 0), (HERE, broker.port))
         self.links[broker.broker] = await self._stack.enter_async_context(link)
+
+    async def _launch(self, broker: BrokerProgram) -> None:
+        began_at = time.monotonic()
+        await broker.start()
+        self.start_s[broker.broker] = time.monotonic() - began_at
 
     def far_address(self, name: str) -> Host:
         """Where others reach a broker."""
@@ -66,7 +74,7 @@ class Fleet(Scope):
         broker = self.brokers[name]
         match departure:
             case Departure.KILL:
-                await broker.start()
+                await self._launch(broker)
             case Departure.STOP:
                 broker.send(signal.SIGCONT)
             case Departure.CUT:
