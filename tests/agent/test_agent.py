@@ -127,6 +127,42 @@ def test_a_refused_connection_is_a_death_at_once() -> None:
     assert world.run(0.0) == [create("a", "c"), delete("a", "b")]
 
 
+def test_what_closes_here_and_there_is_gone_at_once() -> None:
+    world = World()
+    world.run(3.1)
+    world.agent.receive_closed("b", world.now)
+    assert world.run(0.0) == [], "any reason may have closed one connection"
+    world.kill("b")
+    assert world.run(0.0) == [create("a", "c"), delete("a", "b")]
+    world.alive.add("b")
+    assert world.run(1.0) == [create("a", "b"), delete("a", "c")]
+
+
+def test_the_other_way_round_too() -> None:
+    world = World()
+    world.run(3.1)
+    world.kill("b")
+    assert world.run(0.0) == [], "it may be the link between the two"
+    world.agent.receive_closed("b", world.now)
+    assert world.run(0.0) == [create("a", "c"), delete("a", "b")]
+
+
+def test_an_answer_between_two_witnesses_takes_the_word_of_the_first_back() -> None:
+    world = World()
+    world.run(3.1)
+    for _ in range(3):
+        world.agent.receive_closed("b", world.now)
+        world.run(0.5)
+        assert world.agent.alive == set(THREE)
+        world.carried["a"]["b"] = False
+        assert world.run(0.0) == []
+        world.run(0.05)
+        world.agent.receive_answer("b", world.now)
+        world.carried["a"]["b"] = True
+        assert world.run(0.5) == []
+    assert not any(isinstance(event, BrokerLost) for event in world.agent.take_events())
+
+
 def test_ghosts_may_be_kept() -> None:
     world = World(ghosts=Ghosts.KEEP)
     world.run(3.0)

@@ -1,8 +1,9 @@
 """The agent: watches brokers by probes and says which bridges to create and to delete.
 
 A broker lives while it answers: it is dead when it was silent for as long as three probes take (the detection
-time, 1.5 s unless told otherwise), or when its host refuses the connection, and lives again with its next
-answer. An answer that comes late once changes nothing.
+time, 1.5 s unless told otherwise), when its host refuses the connection, or when two witnesses saw it close:
+this agent's own connection has ended, and a bridge of another broker to it has gone down, with no answer
+since. It lives again with its next answer. An answer that comes late once changes nothing.
 
 Several agents may run. Each of them watches; only the lowest id that was heard within the detection time
 acts. An agent announces itself once it has watched for the detection time, so that it never takes over
@@ -114,6 +115,8 @@ class Agent:
         self._now = now
         self._heard_at: dict[str, float] = {}  # of brokers that live
         self._found_at: dict[str, float] = {}
+        self._closed: set[str] = set()  # those that ended our connection and have not answered since
+        self._dropped: set[str] = set()  # those to which a bridge went down, likewise
         self._carried: dict[str, dict[str, bool]] = {}  # broker → far end → is it up
         self._lower_agents: dict[str, float] = {}  # only they can keep this one from acting
         # The published agent looks at brokers, not at their bridges: no pair is ever cut.
@@ -199,6 +202,14 @@ class Agent:
             self._found_at[broker] = now
             self._events.append(BrokerFound(broker))
         self._heard_at[broker] = now
+        self._closed.discard(broker)
+        self._dropped.discard(broker)
+        self._decide(now)
+
+    def receive_closed(self, broker: str, now: float) -> None:
+        """Our connection to it has ended; that alone may have any reason."""
+        self._closed.add(broker)
+        self._weigh(broker, now)
         self._decide(now)
 
     def receive_refused(self, broker: str, now: float) -> None:
@@ -215,7 +226,10 @@ class Agent:
             return
         known = {far: is_up for far, is_up in bridges.items() if far in self._brokers and far != broker}
         self.stats.unknown_broker += len(bridges) - len(known)
-        self._carried[broker] = known
+        before, self._carried[broker] = self._carried.get(broker, {}), known
+        for far in [far for far, is_up in known.items() if before.get(far) and not is_up]:
+            self._dropped.add(far)
+            self._weigh(far, now)
         self._decide(now)
 
     def receive_announcement(self, agent_id: str, now: float) -> None:
@@ -261,6 +275,11 @@ class Agent:
     def _probe(self, brokers: Sequence[str]) -> None:
         self._probes += [broker for broker in brokers if broker not in self._probes]
         self.stats.probes += len(brokers)
+
+    def _weigh(self, broker: str, now: float) -> None:
+        """What closes here and there is gone: the next probe or refusal would only say it later."""
+        if broker in self._closed & self._dropped and broker in self._heard_at:
+            self._lose(broker, now)
 
     def _lose(self, broker: str, now: float) -> None:
         self._events.append(BrokerLost(broker, now - self._heard_at.pop(broker)))

@@ -128,7 +128,8 @@ def awaited_links(
         target = target_links(topology, brokers, {*alive, broker}, cut)
         found |= {link for link in target if broker in link}
     for link in cut:
-        found |= {link} & target_links(topology, brokers, alive, cut - {link})
+        if link in target_links(topology, brokers, alive, cut - {link}):
+            found.add(link)
     return frozenset(found)
 
 
