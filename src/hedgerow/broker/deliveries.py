@@ -241,6 +241,13 @@ def _expire(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
     broker.durability.finish_delivery(session, delivery)
 
 
+def _pass_over(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
+    """The far end has it, and would drop it as a duplicate."""
+    if session.ledger is not None:
+        session.ledger.relayed += 1
+    broker.durability.finish_delivery(session, delivery)
+
+
 def drop_expired(broker: BrokerCore, session: Session, delivery: Delivery) -> bool:
     """Is it over with a delivery that is in flight, and has not been sent on this connection?"""
     is_over = _has_expired(broker, delivery.message)
@@ -355,6 +362,10 @@ def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int
             continue
         if _has_expired(broker, outbox.queue[0].message):
             _expire(broker, session, outbox.drop_oldest())
+            budget -= PUMPED_BYTES
+            continue
+        if connection.told and outbox.queue[0].message.id in connection.told:
+            _pass_over(broker, session, outbox.drop_oldest())
             budget -= PUMPED_BYTES
             continue
         delivery = outbox.take()
