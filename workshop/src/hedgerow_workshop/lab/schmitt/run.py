@@ -45,7 +45,7 @@ class BridgedRun:
         self._timeline = timeline
         self._seconds = seconds
         self._clock = SteadyClock()
-        self._fleet = Fleet(spec.kind, list(timeline.brokers), directory)
+        self._fleet = Fleet(spec.kind, list(timeline.brokers), directory, spec.departure)
         self._clients = BridgedClients(self.record, self._clock)
         self._agent = AgentProgram(directory / "agent")
 
@@ -115,9 +115,9 @@ class BridgedRun:
                 await self._sleep_until(record.began_at + step.at * self._seconds - early_s)
                 at = self._clock()
                 if step.does == GOES:
-                    self._fleet.take_away(step.broker, self._spec.departure)
+                    self._fleet.take_away(step.broker)
                 else:
-                    await self._fleet.bring_back(step.broker, self._spec.departure)
+                    await self._fleet.bring_back(step.broker)
                     at = self._clock()
                 record.happened.append(StepTaken(step.name, at, step.broker, step.does))
             await publishing

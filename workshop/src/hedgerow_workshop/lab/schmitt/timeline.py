@@ -20,6 +20,7 @@ LINE_TIMELINE = Path(__file__).parent / "line.toml"
 TOPOLOGIES = ("star", "line")
 MAX_BROKERS = 16  # processes on one machine
 MAX_RUN_S = 3_600.0
+GHOST_MARGIN = 1.5  # of β: so that the attempt before is over when a broker returns early
 MIN_BETA = 0.01  # of the run: ghost links are not tried without a pause
 GOES, RETURNS = "goes", "returns"
 
@@ -69,7 +70,7 @@ class Timeline:
             for does in (GOES, RETURNS)
         )
         waits = returned - went + self.beta
-        return waits / int(waits / self.beta)
+        return waits / max(1, int(waits / (GHOST_MARGIN * self.beta)))
 
     def stages(self) -> list[Interval]:
         alive = set(self.brokers)
