@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.bridges.bridge import Bridge
+from hedgerow.broker.port import Port
 from hedgerow.broker.told import SETTLED_S
-from tests.bridges.harness import SECRET, Network, Node, balance
+from hedgerow.message import Message
+from tests.bridges.harness import SECRET, Network, Node, balance, make_section
 
 COUNT = 100
 
@@ -83,3 +85,41 @@ def test_who_has_not_proved_the_key_is_sent_all() -> None:
     star.network.advance(SETTLED_S + 0.1)
     bridge = star.join(star.b, star.a)
     assert bridge.inbound.published == COUNT
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_is_published_while_it_connects_comes_behind(durable: bool) -> None:
+    star = Star(durable=durable)
+    newcomer = star.network.add("c", durable=durable)
+    newcomer.listen("t")
+    payloads = star.publish()
+    star.a.bridges.create(make_section("# both 1", name="beside", address="c"), star.a.now)
+    publisher = Port(star.a.broker, "publisher", lambda message: None)
+    publisher.publish(Message("t", b"live", 1), star.a.now)
+    star.network.settle()
+    assert newcomer.take_heard() == [*payloads, b"live"]
+    bridge = star.a.find("beside")
+    assert balance(bridge.ledger, bridge.session.waiting_count) == 0
+
+
+def test_it_waits_for_a_far_end_that_is_away() -> None:
+    star = Star()
+    payloads = star.publish()
+    bridge = star.a.bridge("# both 1", name="beside", address="c")
+    assert not bridge.is_up
+    assert bridge.session.waiting_count == COUNT
+    newcomer = star.network.add("c")
+    newcomer.listen("t")
+    star.network.advance(40)
+    assert bridge.is_up
+    assert bridge.ledger.relayed == len(payloads)
+    assert balance(bridge.ledger, bridge.session.waiting_count) == 0
+
+
+def test_a_lazy_bridge_connects_for_it() -> None:
+    star = Star()
+    star.publish()
+    star.network.add("c")
+    bridge = star.a.bridge("# both 1", name="beside", address="c", start_type="lazy")
+    star.network.advance(1)
+    assert bridge.is_up

@@ -141,6 +141,7 @@ class FarConnection(ForeignLink):
             self.is_proven = True
             self.told = read_told(packet.properties)
             self.seal_with(key.link_seal(connect, packet, is_bridge=True))
+        self.bridge.take_recent(self.told)
         self._establish(packet)
         self.subscribe()
         self.bridge.handle_connected(self)
