@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ async def test_the_agent_finds_another_way_while_the_hub_is_dead(tmp_path: Path)
 
 async def test_ghost_links_as_published_part_the_network_until_they_have_connected(tmp_path: Path) -> None:
     """3, the hub, returns: 1 and 2 are parted until their ghosts are up, and at QoS 1 lose nothing."""
-    record = await perform(SchmittSpec("hedgerow", Mode.PUBLISHED, Departure.KILL), 4, tmp_path, beta=0.25)
+    record = await perform(SchmittSpec("hedgerow", Mode.PUBLISHED, Departure.KILL), 7, tmp_path, beta=0.25)
     went, returned = measure.transitions(record)
     assert (went.created, went.deleted) == ({frozenset("12")}, set())
     assert (returned.created, returned.deleted) == (set(), {frozenset("12")})
@@ -75,9 +76,9 @@ async def test_ghost_links_as_published_part_the_network_until_they_have_connect
     assert returned.gamma is not None
     assert min(betas) > returned.alpha
     assert returned.gamma > returned.alpha
-    assert measure.loss_percent(record, 0) > 100 * (min(betas) - returned.alpha) / 4 - 3
+    assert measure.loss_percent(record, 0) > 100 * (min(betas) - returned.alpha) / 7 - 3
     assert measure.loss_percent(record, 1) == 0
-    assert measure.live_bridges(record, record.ended_at) == {("1", "3"), ("2", "3")}
+    assert measure.live_bridges(record, inf) == {("1", "3"), ("2", "3")}
 
 
 @pytest.mark.parametrize("departure", [pytest.param(Departure.STOP, marks=pytest.mark.soak), Departure.CUT])

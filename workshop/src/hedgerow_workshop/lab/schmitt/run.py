@@ -129,10 +129,11 @@ class BridgedRun:
 
     def _head_start_s(self, step: Step) -> float:
         """A broker that was killed is to take connections again at its time: it is started before that, by as
-        long as it took the last time."""
+        long as it took the last time, and not in the first half of a stage."""
         if step.does == GOES or self._spec.departure is not Departure.KILL:
             return 0.0
-        return self._fleet.start_s[step.broker]
+        stage_s = self.record.began_at + step.at * self._seconds - self.record.happened[-1].at
+        return min(self._fleet.start_s[step.broker], stage_s / 2)
 
     async def _sleep_until(self, at: float) -> None:
         while (wait_s := at - self._clock()) > 0:
