@@ -6,8 +6,8 @@ to leave. `pump` sends what may leave, a bounded piece at a time, so that a long
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence, Set
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence, Set
 
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
@@ -95,6 +95,18 @@ def enqueue(broker: BrokerCore, session: Session, delivery: Delivery, is_followe
         outbox.push(delivery)
         broker.durability.store_delivery(session, delivery)
     return True
+
+
+def enqueue_first(broker: BrokerCore, session: Session, deliveries: Iterable[Delivery]) -> None:
+    """Before what waits already, to a session that is not connected."""
+    outbox = session.outbox
+    if outbox is None:
+        outbox = session.outbox = Outbox(broker.limits.in_flight)
+    behind, outbox.queue = outbox.queue, deque()
+    for delivery in deliveries:
+        broker.durability.store_separately()
+        enqueue(broker, session, delivery)
+    outbox.queue.extend(behind)
 
 
 def send_counted(broker: BrokerCore, session: Session, message: Message, retain: bool) -> None:
@@ -241,6 +253,13 @@ def _expire(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
     broker.durability.finish_delivery(session, delivery)
 
 
+def _pass_over(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
+    """The far end has it, and would drop it as a duplicate."""
+    if session.ledger is not None:
+        session.ledger.relayed += 1
+    broker.durability.finish_delivery(session, delivery)
+
+
 def drop_expired(broker: BrokerCore, session: Session, delivery: Delivery) -> bool:
     """Is it over with a delivery that is in flight, and has not been sent on this connection?"""
     is_over = _has_expired(broker, delivery.message)
@@ -355,6 +374,10 @@ def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int
             continue
         if _has_expired(broker, outbox.queue[0].message):
             _expire(broker, session, outbox.drop_oldest())
+            budget -= PUMPED_BYTES
+            continue
+        if connection.told and outbox.queue[0].message.id in connection.told:
+            _pass_over(broker, session, outbox.drop_oldest())
             budget -= PUMPED_BYTES
             continue
         delivery = outbox.take()

@@ -19,6 +19,7 @@ from hedgerow.broker.changes import SessionRecord, SubscriptionRecord
 from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.limits import QueueLimits
 from hedgerow.broker.stored import StoredQueue
+from hedgerow.broker.told import NOTHING_TOLD
 from hedgerow.broker.unreleased import Unreleased
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery, Outbox
@@ -281,6 +282,7 @@ class Channel(ABC):
         "resending",
         "session",
         "timer_at",
+        "told",
         "transport",
         "unread_bytes",
     )
@@ -299,6 +301,7 @@ class Channel(ABC):
         self.peer_name: str | None = None  # what the peer calls itself: a claim
         self.exchange: Authentication | None = None  # by which the peer proves itself, or did
         self.is_proven = False  # It has the key of this node, so it is one of the same fabric.
+        self.told = NOTHING_TOLD  # by the far end: which of the last messages it has
         self.carries_ids = False  # messages have their ids on the wire, both ways
         self.inbound: Inbound | None = None  # of such a one
         self.timer_at: float | None = None  # when the broker next looks at this connection

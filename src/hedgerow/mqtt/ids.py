@@ -20,6 +20,7 @@ RIGHT_TOPIC = "$hedgerow/bridge"
 CLIENT_RIGHT = "$hedgerow/client/"  # and a client id, percent-encoded: who may write it has a right to the id
 NODE_PROPERTY = "hedgerow-node"
 BRIDGE_PROPERTY = "hedgerow-bridge"
+RECENT_PROPERTY = "hedgerow-recent"  # of a node, to one that it is joined with (`broker/told.py`)
 TIME_PROPERTY = "hedgerow-time"
 AGE_PROPERTY = "hedgerow-age"
 MAC_PROPERTY = "hedgerow-mac"  # proves the id at a broker where anyone may publish one

@@ -20,6 +20,7 @@ from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.morales import experiment as morales
 from hedgerow_workshop.lab.overload import experiment as overload
 from hedgerow_workshop.lab.schmitt import experiment as schmitt
+from hedgerow_workshop.lab.schmitt.record import Mode
 from hedgerow_workshop.lab.spohn import experiment as spohn
 from hedgerow_workshop.lab.storm import experiment as storm
 from tests.workshop.lab.lab_results import make_results
@@ -151,7 +152,7 @@ def test_every_experiment_leaves_its_journals(tmp_path: Path) -> None:
     conclusions: dict[str, tuple[Callable[[Request], Result], int]] = {
         "spohn": (lambda request: spohn.conclude(request, results.spohn, []), len(results.spohn)),
         "schmitt": (
-            lambda request: schmitt.conclude(request, TIMELINE, results.schmitt, []),
+            lambda request: schmitt.conclude(request, dict.fromkeys(Mode, TIMELINE), results.schmitt, []),
             len(results.schmitt),
         ),
         "morales": (

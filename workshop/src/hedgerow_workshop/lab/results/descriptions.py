@@ -137,7 +137,7 @@ def schmitt_lines(runs: Sequence[ReportRun]) -> Lines:
         }
         losses = [lost_percent(measured.get(f"qos{qos}")) for qos in QOS]
         mode = run.settings.get("mode", "")
-        published = schmitt_report.PUBLISHED[Mode(mode)] if mode in list(Mode) else None
+        published = schmitt_report.PUBLISHED.get(Mode(mode)) if mode in list(Mode) else None
         lines.append([run.name, *map(number, losses), number(published)])
     return lines
 
