@@ -54,6 +54,7 @@ def make_farm() -> FarmRecord:
     farm = FarmRecord()
     times = [BEGAN_AT + number / 10 for number in range(100)]
     farm.sent = {"soil": times, "weather": list(times)}
+    farm.topics = {"soil": "crop/soil", "weather": "crop/weather"}
     farm.datagrams = {"temperature": list(times)}
     began_at, ended_at = BEGAN_AT + 1.95, BEGAN_AT + 5.05
     farm.outages = [Outage("field", began_at, ended_at, ended_at + 1.01)]

@@ -165,7 +165,7 @@ def test_records_are_written_as_json(records: list[MoralesRecord], tmp_path: Pat
     assert len({record.spec.file_name for record in records}) == len(records)
     records[-1].write(tmp_path / "x.json")
     document = json.loads((tmp_path / "x.json").read_text())
-    assert document["spec"]["algorithm"] == {"window_s": None, "half": 1}
+    assert document["spec"]["algorithm"] == {"window_s": None, "half": 1, "score": "window"}
     assert len(document["sent"]) == len(document["topics"]) == 120
     make_farm().write(tmp_path / "farm.json")
     assert json.loads((tmp_path / "farm.json").read_text())["outages"][0][0] == "field"

@@ -60,7 +60,7 @@ def conclude(request: Request, records: list[MoralesRecord], farm: FarmRecord) -
 
 
 async def perform(fast: bool, directory: Path, say: Say) -> tuple[list[MoralesRecord], FarmRecord]:
-    farm = await FarmRun(directory / "farm", say).perform(fast)
+    farm = await FarmRun(directory / "farm", say, fast).perform()
     records: list[MoralesRecord] = []
     for number, batch in enumerate(choose_batches(fast)):
         records += await measure_batch(batch, directory / str(number), say)
@@ -135,11 +135,11 @@ def _farthest(ratios: Sequence[float | None]) -> float | None:
 
 
 def _farm_rows(farm: FarmRecord | None) -> Iterator[Row]:
-    waits = [] if farm is None else [seconds for _, _, seconds in measure.farm_waits(farm)]
-    missing = None if farm is None else len(list(measure.farm_missing(farm)))
+    waits = [] if farm is None else [seconds for _, _, seconds in measure.waits(farm)]
+    missing = None if farm is None else len(list(measure.missing(farm)))
     yield Row("farm/lost", "messages", missing)
-    yield Row("farm/doubled", "messages", None if farm is None else measure.farm_doubled(farm))
-    yield Row("farm/delivered", "messages", None if farm is None else measure.farm_delivered(farm))
+    yield Row("farm/doubled", "messages", None if farm is None else measure.doubled(farm))
+    yield Row("farm/delivered", "messages", None if farm is None else measure.delivered(farm))
     yield Row("farm/waited", "messages", None if farm is None else len(waits))
     yield Row("farm/waited/longest", "s", max(waits, default=None))
     yield Row("farm/heard", "%", None if farm is None else measure.farm_heard(farm, "office"))
@@ -164,7 +164,7 @@ def make_notes(records: Sequence[MoralesRecord], farm: FarmRecord | None) -> Ite
             best = min(found, key=lambda window_s: found[window_s])
             yield f"{uplink} bursts: best with a window of {window_name(best)}, {found[best]:.2f} × naïve."
     yield from _delegation_notes(records)
-    repeated = 0 if farm is None else measure.farm_repeated(farm)
+    repeated = 0 if farm is None else measure.repeated(farm)
     if repeated:
         yield f"farm: {repeated} deliveries were MQTT's own repetitions on a new connection (DUP)."
 

@@ -87,41 +87,72 @@ class Outage(NamedTuple):
 
 
 @dataclass(slots=True)
-class FarmRecord(RunRecord):
+class SceneRecord(RunRecord):
+    name: str = ""
     sent: dict[str, list[float]] = field(default_factory=dict)
     """Publisher → when each number was published."""
-    datagrams: dict[str, list[float]] = field(default_factory=dict)
-    """UDP sensor → the same."""
+    topics: dict[str, str] = field(default_factory=dict)
+    """Publisher → its topic."""
     arrived: dict[str, list[Received]] = field(default_factory=dict)
     """Subscriber → what it received."""
+    wants: dict[str, list[str]] = field(default_factory=dict)
+    """Subscriber → the publishers that it is to hear; without it, all."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """Subscriber → the kind of client that it is."""
     since: dict[str, float] = field(default_factory=dict)
     """Subscriber → when all publishers' messages had begun to reach it: what counts is published after it."""
-    outages: list[Outage] = field(default_factory=list)
+    connections: dict[str, list[float]] = field(default_factory=dict)
+    """Client → when it was connected."""
+    happened: list[tuple[float, str]] = field(default_factory=list)
+    has_moved: bool = True
+    """What was to move is where it was to be at the end."""
     ended_at: float = 0.0
 
-    file_name = "farm"
+    @property
+    def file_name(self) -> str:
+        return self.name
 
     def settings(self) -> dict[str, str]:
-        return {"traffic": "farm"}
+        return {"traffic": self.name}
+
+    def heard_by(self, subscriber: str) -> list[str]:
+        return self.wants.get(subscriber, list(self.sent))
 
     def streams(self) -> list[Stream]:
-        return [
-            *(Stream(name, f"crop/{name}", numbered(sent), 2) for name, sent in self.sent.items()),
-            *(
-                Stream(name, DATAGRAM_TOPIC, numbered(sent), transport="udp")
-                for name, sent in self.datagrams.items()
-            ),
-        ]
+        return [Stream(name, self.topics[name], numbered(sent), 2) for name, sent in self.sent.items()]
 
     def hearings(self) -> Iterator[Hearing]:
-        """Nobody is promised the datagrams: they are published and may be delivered."""
+        """Nobody is promised what is in no `sent`, such as datagrams: it may be delivered."""
         streams = self.streams()
         for subscriber, received in self.arrived.items():
-            since = self.since.get(subscriber)
+            since, group = self.since.get(subscriber), self.kinds.get(subscriber, "")
             for stream in streams:
+                if subscriber in self.wants and stream.publisher not in self.wants[subscriber]:
+                    continue
                 is_due = since is not None and stream.publisher in self.sent
                 arrivals = from_publisher(received, stream.publisher)
-                yield Hearing(subscriber, stream, arrivals, 1, is_due=is_due, since=since)
+                yield Hearing(subscriber, stream, arrivals, 1, group=group, is_due=is_due, since=since)
+
+    def moments(self) -> list[tuple[float, str]]:
+        return self.happened
+
+
+@dataclass(slots=True)
+class FarmRecord(SceneRecord):
+    name: str = "farm"
+    datagrams: dict[str, list[float]] = field(default_factory=dict)
+    """UDP sensor → when each number was published."""
+    outages: list[Outage] = field(default_factory=list)
+
+    def heard_by(self, subscriber: str) -> list[str]:
+        return [*self.sent, *self.datagrams]
+
+    def streams(self) -> list[Stream]:
+        datagrams = [
+            Stream(name, DATAGRAM_TOPIC, numbered(sent), transport="udp")
+            for name, sent in self.datagrams.items()
+        ]
+        return [*SceneRecord.streams(self), *datagrams]
 
     def moments(self) -> list[tuple[float, str]]:
         return [(outage.began_at, f"{outage.what} out of coverage") for outage in self.outages]

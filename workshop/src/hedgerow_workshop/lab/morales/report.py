@@ -135,7 +135,7 @@ def farm_lines(farm: FarmRecord) -> list[list[str]]:
     """A line for each outage: how much of what was published meanwhile, or was under way, waited for whom."""
     subscribers = list(farm.arrived)
     lines = [["out of coverage", "seconds", *(f"waited for {each}" for each in subscribers), "longest, s"]]
-    waits = list(measure.farm_waits(farm))
+    waits = list(measure.waits(farm))
     for index, (what, began_at, ended_at, _) in enumerate(farm.outages):
         until = farm.outages[index + 1].began_at if index + 1 < len(farm.outages) else float("inf")
         during = [(who, s) for who, arrival, s in waits if began_at <= arrival.at < until]
