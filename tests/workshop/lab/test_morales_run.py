@@ -21,12 +21,12 @@ from hedgerow_workshop.lab.morales.traffic import random_traffic
 
 
 def test_a_mobile_broker_is_told_its_fixed_one_and_its_algorithm(tmp_path: Path) -> None:
-    told = MobileBroker("m", tmp_path, ("127.0.0.1", 4000), Algorithm(0.1)).options
+    told = MobileBroker("m", tmp_path, ("--fixed", "mqtt://127.0.0.1:4000"), Algorithm(0.1)).options
     common = (
         "--role mobile --fixed mqtt://127.0.0.1:4000 --domain farm/sector1 --no-move-clients --hot-every 0.4"
     )
     assert " ".join(told) == f"{common} --hot-window 0.1"
-    told = MobileBroker("m", tmp_path, ("127.0.0.1", 4000), NAIVE[1]).options
+    told = MobileBroker("m", tmp_path, ("--fixed", "mqtt://127.0.0.1:4000"), NAIVE[1]).options
     assert " ".join(told) == f"{common} --hot-algorithm naive --naive-half 1"
 
 

@@ -82,14 +82,14 @@ class Scene(ABC, Generic[AnyRecord]):
         self.brokers.append(self.stack.enter_context(broker))
         await broker.start()
 
-    async def connect(self, name: str, url: str, **options: Any) -> Bus:
+    async def connect(self, name: str, url: str, clients: Clients | None = None, **options: Any) -> Bus:
         connections = self.record.connections.setdefault(name, [])
 
         def note(change: StateChange) -> None:
             if change.state is State.CONNECTED:
                 connections.append(time.monotonic())
 
-        return await self.clients.connect(name, url, on_state=note, **options)
+        return await (clients or self.clients).connect(name, url, on_state=note, **options)
 
     async def roaming(self, name: str, url: str, **options: Any) -> Bus:
         """A client that comes and goes: its broker keeps its session, and both soon notice an absence."""
@@ -97,7 +97,7 @@ class Scene(ABC, Generic[AnyRecord]):
             name, url, clean_start=False, keep_alive=1, timeout=1.0, keep_trying=True, **options
         )
 
-    async def listen(self, name: str, bus: Bus, *topics: str) -> None:
+    async def listen(self, name: str, bus: Bus, *topics: str, clients: Clients | None = None) -> None:
         arrivals = self.record.arrived.setdefault(name, [])
 
         def receive(message: Message) -> None:
@@ -107,7 +107,7 @@ class Scene(ABC, Generic[AnyRecord]):
             arrivals.append(Received(publisher, int(number), now, is_repeated))
 
         for topic in topics:
-            await self.clients.listen(bus, topic, 1, receive)
+            await (clients or self.clients).listen(bus, topic, 1, receive)
 
     def publish(
         self, bus: Bus, name: str, topic: str, sent: list[float], interval_s: float, qos: int
