@@ -47,14 +47,20 @@ class Station(Scope):
     """A mobile broker with its two links. It ends with the block."""
 
     def __init__(
-        self, name: str, directory: Path, fixed: Hedgerow, uplink: Conditions, algorithm: Algorithm
+        self,
+        name: str,
+        directory: Path,
+        fixed: Hedgerow,
+        uplink: Conditions,
+        algorithm: Algorithm,
+        link: type[Link] = Link,
     ) -> None:
         super().__init__()
         self._name = name
         self._directory = directory
         self._fixed = fixed
         self._algorithm = algorithm
-        self.uplink = Link((HERE, 0), (fixed.host, fixed.port), forward=uplink, backward=uplink)
+        self.uplink = link((HERE, 0), (fixed.host, fixed.port), forward=uplink, backward=uplink)
         self.moves_clients = False
         self.options: tuple[str, ...] = ()
         """More words of `hedgerow up`."""

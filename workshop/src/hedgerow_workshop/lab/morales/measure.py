@@ -34,9 +34,10 @@ class MeanDelays:
     def __init__(self, records: Iterable[MoralesRecord]) -> None:
         self.means: dict[MoralesSpec, float] = {}
         for record in records:
-            found = spread(delays_ms(record.hearings()))
-            if found is not None:
-                self.means[record.spec] = found.mean
+            for part in record.bursts():
+                found = spread(delays_ms(part.hearings()))
+                if found is not None:
+                    self.means[part.spec] = found.mean
 
     def naive(self, like: MoralesSpec) -> float | None:
         """Of the same traffic: the mean of both halves, so that every topic is delegated once."""
@@ -55,9 +56,10 @@ def is_burst(spec: MoralesSpec) -> bool:
 
 
 def point_name(spec: MoralesSpec) -> str:
-    """As rows have it: the traffic, and for bursts the window."""
+    """As rows have it: the traffic, for bursts the window, and the score unless it is the default."""
     window_s = spec.algorithm.window_s
-    return f"burst/{window_name(window_s)}" if is_burst(spec) and window_s else spec.traffic
+    name = f"burst/{window_name(window_s)}" if is_burst(spec) and window_s else spec.traffic
+    return name if spec.algorithm.score == "window" else f"{name}/{spec.algorithm.score}"
 
 
 # Scenes, the farm among them

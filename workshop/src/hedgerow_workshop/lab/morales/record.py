@@ -6,7 +6,7 @@ All times are seconds of the machine's monotonic clock. A record is data alone, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hedgerow_workshop.lab.harness.record import (
@@ -48,6 +48,8 @@ class MoralesRecord(RunRecord):
     """So many of the publications, the first ones, count for no delay."""
     topics: list[str] = field(default_factory=list)
     """Of each publication."""
+    random: list[bool] = field(default_factory=list)
+    """Of each publication of mixed traffic: was it of a burst of random traffic?"""
     sent: list[float] = field(default_factory=list)
     arrived: list[Arrival] = field(default_factory=list)
 
@@ -74,8 +76,45 @@ class MoralesRecord(RunRecord):
             subscriber = f"subscriber-{stream.topic.replace('/', '-')}"
             yield Hearing(subscriber, stream, arrivals[stream.topic])
 
+    def bursts(self) -> Iterator[MoralesRecord]:
+        """Of mixed traffic, what arrived of random bursts and of biased ones; of other traffic, itself."""
+        if not any(self.random):
+            yield self
+            return
+        for name, is_random in (("random", True), ("biased", False)):
+            spec = replace(self.spec, traffic=f"{self.spec.traffic}/{name}")
+            arrived = [arrival for arrival in self.arrived if self.random[arrival.number] is is_random]
+            yield MoralesRecord(spec, self.warm_up, self.topics, self.random, self.sent, arrived)
+
     def document(self) -> dict[str, Any]:
         return {**asdict(self), "arrived": times_alone(self.arrived)}
+
+
+class Saving(NamedTuple):
+    """What something costs a mobile broker that delegates, and one that does not."""
+
+    on: float
+    off: float
+    is_delegated: bool = True
+    """Clients of what is delegated were where they are to be."""
+
+    @property
+    def ratio(self) -> float | None:
+        return self.on / self.off if self.off else None
+
+
+class Bytes(NamedTuple):
+    """That delegations take on the link, and that full lists of the subscribers would."""
+
+    subscribers: int
+    """Of each topic."""
+    topics: int
+    sent: int
+    listed: int
+
+    @property
+    def ratio(self) -> float:
+        return self.sent / self.listed
 
 
 class Outage(NamedTuple):
@@ -156,3 +195,24 @@ class FarmRecord(SceneRecord):
 
     def moments(self) -> list[tuple[float, str]]:
         return [(outage.began_at, f"{outage.what} out of coverage") for outage in self.outages]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of the whole experiment; a part that was not carried out is missing."""
+
+    delays: list[MoralesRecord] = field(default_factory=list)
+    farm: FarmRecord | None = None
+    scenes: dict[str, SceneRecord] = field(default_factory=dict)
+    """By name."""
+    processor: Saving | None = None
+    """Milliseconds of processor time for each event."""
+    memory: Saving | None = None
+    """MiB."""
+    bytes: dict[int, Bytes] = field(default_factory=dict)
+    """By the number of subscribers of each topic."""
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        farm = [] if self.farm is None else [self.farm]
+        return [*self.delays, *farm, *self.scenes.values()]

@@ -22,6 +22,8 @@ X_S = 0.4
 Y_S = 2.0
 SHARES = tuple(range(10, 100, 10))
 """Percent of the publications that are of the biased topic."""
+SCORE_WINDOW_S = 0.2
+"""With bursts: the window with which the two scores are compared in a row."""
 SHORT_WINDOWS_S = (0.1, 0.2, 0.5, 1.0)
 LONG_WINDOWS_S = (2.0, 5.0, 10.0, 20.0)
 
