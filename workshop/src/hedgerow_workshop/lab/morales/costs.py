@@ -35,7 +35,7 @@ HOT = tuple(f"hot/{number:02}" for number in range(2))
 COLD = tuple(f"cold/{number:02}" for number in range(45))
 COLD_SHARE = 0.9
 HEARERS = 5
-RATE = 300.0
+RATE = 600.0
 PAYLOAD = b"x" * 64
 MOVED_S = 20.0
 SETTLED_S = 1.0
@@ -125,20 +125,20 @@ def _ignore(message: Message) -> None:
 # Memory
 
 
-async def measure_memory(directory: Path) -> Saving:
+async def measure_memory(
+    directory: Path, topics: int = TOPICS, subscribers: int = SUBSCRIBERS, each: int = TOPICS_OF_EACH
+) -> Saving:
     """MiB."""
     found: dict[str, float] = {}
 
     async def measure(name: str, pair: Pair) -> None:
         bus = await pair.watch()
-        topics = [f"field/sensor{number:05}/state" for number in range(TOPICS)]
-        places = range(0, SUBSCRIBERS * TOPICS_OF_EACH, TOPICS_OF_EACH)
-        await pair.subscribe(
-            {f"panel-{at}": topics[at % TOPICS : at % TOPICS + TOPICS_OF_EACH] for at in places}
-        )
+        names = [f"field/sensor{number:05}/state" for number in range(topics)]
+        places = range(0, subscribers * each, each)
+        await pair.subscribe({f"panel-{at}": names[at % topics : at % topics + each] for at in places})
         await pair.wait_until_calm()
-        await pair.publish_once(bus, topics, EVENT_RATE)
-        await pair.wait_until_delegated(TOPICS)
+        await pair.publish_once(bus, names, EVENT_RATE)
+        await pair.wait_until_delegated(topics)
         found[name] = pair.station.mobile.memory_mib()
 
     async with AsyncExitStack() as stack:

@@ -44,10 +44,13 @@ MOVED_S = 8.0
 class DomainRun(Scene[SceneRecord]):
     caught_up_s = 10.0
 
-    def __init__(self, directory: Path, say: Callable[[str], None], is_stored: bool) -> None:
-        """`is_stored`: the mobile broker has a store."""
+    def __init__(
+        self, directory: Path, say: Callable[[str], None], is_stored: bool, domain: str = FAR_DOMAIN
+    ) -> None:
+        """`is_stored`: the mobile broker has a store. `domain`: that of the second fixed broker."""
         super().__init__(SceneRecord(f"domain-{'stored' if is_stored else 'unstored'}"), directory, say)
         self._is_stored = is_stored
+        self._domain = domain
         self._fixed = ""
         """The id of the fixed broker that the mobile one says it is with."""
 
@@ -83,7 +86,7 @@ class DomainRun(Scene[SceneRecord]):
 
     async def _open_federation(self) -> tuple[FixedBroker, FixedBroker]:
         near = FixedBroker("near", self.directory / "near")
-        far = FixedBroker("far", self.directory / "far", FAR_DOMAIN)
+        far = FixedBroker("far", self.directory / "far", self._domain)
         near.port, far.port = free_port(), free_port()
         for broker, neighbour in ((near, far), (far, near)):
             broker.options += ("--neighbour", neighbour.url)

@@ -30,7 +30,7 @@ from hedgerow_workshop.lab.morales.setting import Algorithm, Uplink
 KINDS: dict[str, dict[str, Any]] = {
     "extension": {"version": None, "follow": True},
     "mqtt5": {"version": MQTT_5},
-    "mqtt311": {"version": MQTT_3_1_1},
+    "mqtt311": {"version": MQTT_3_1_1, "clean_start": False},
 }
 """And the options of `hedgerow.connect` that make a client of it."""
 STAYING = "mqtt311"
@@ -72,7 +72,7 @@ class HandoverRun(Scene[SceneRecord]):
         self.speak("inside", inside, FIELD, HOT_S)
         self.speak("outside", outside, FIELD, COLD_S)
         self.speak("busy", inside, BUSY, BUSY_S)
-        await self.listen("control", await self.connect("control", self.station.url), BUSY)
+        await self.listen("control", await self.roaming("control", self.station.url), BUSY)
         self.record.wants["control"] = ["busy"]
         for kind, options in KINDS.items():
             for number in range(OF_EACH):
@@ -107,6 +107,7 @@ class HandoverRun(Scene[SceneRecord]):
 
 class PlugInRun(HandoverRun):
     name = "plug-in"
+    caught_up_s = 5.0
 
     async def play(self) -> None:
         await self.open()

@@ -24,7 +24,7 @@ SUBSCRIBERS = (10, 100, 1_000)
 EVENT_RATE = 50.0
 WINDOW_S = 4.0
 PUBLICATION_BYTES = 7
-"""Of a PUBLISH beside topic and payload: the fixed header, and the topic's length."""
+"""Of a PUBLISH beside topic and payload: its fixed header, the topic's length, and that of no properties."""
 _PUBLISH = 3
 _OTHERS = ("event", "hello", "acknowledge", "nothing", "serving")
 """Actions that are not the process plane's: events, and what the stream and moving clients need."""
