@@ -142,7 +142,7 @@ def choose_batches(fast: bool) -> Iterator[Batch]:
         bursts = (*map(Algorithm, FAST_WINDOWS_S), compared, *NAIVE)
         biased = biased_traffic(SHARES[-1], 2, FAST_WARM_UP_S)
         mixed = mixed_traffic(3, FAST_WARM_UP_S)
-        yield Batch(Uplink.LTE, both_scores, [random_traffic(4, FAST_WARM_UP_S), biased, mixed])
+        yield Batch(Uplink.LTE, ours, [random_traffic(4, FAST_WARM_UP_S), biased, mixed])
         yield Batch(Uplink.LTE, bursts, [burst_traffic("fast", 4, FAST_LONG_WARM_UP_S)])
         yield Batch(Uplink.WIMAX, ours, [biased])
         return
