@@ -7,6 +7,8 @@ from hedgerow_workshop.lab.harness.record import Arrival, Received
 from hedgerow_workshop.lab.morales.record import (
     Bytes,
     FarmRecord,
+    Growth,
+    Memory,
     MoralesRecord,
     MoralesSpec,
     Outage,
@@ -125,6 +127,6 @@ def make_outcome() -> Outcome:
     arrived.append(arrived[9]._replace(is_repeated=True))
     outcome.scenes = {each.name: each for each in (handover, stored, unstored, second)}
     outcome.processor = Saving(0.1, 0.2, is_delegated=False)
-    outcome.memory = Saving(60.0, 80.0)
+    outcome.memory = Memory(Growth(45.0, 60.0), Growth(46.0, 66.0))
     outcome.bytes = {1_000: Bytes(1_000, 50, 250, 1_000)}
     return outcome

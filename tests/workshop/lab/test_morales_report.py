@@ -29,7 +29,8 @@ MAIN_ROWS = [
         for name in ("lost", "doubled", "repeated", "disordered", "delivered", "waited/longest", "moved")
     ),
     "mobile/cpu-ratio", "mobile/cpu/on", "mobile/cpu/off",
-    "mobile/memory-ratio", "mobile/memory/on", "mobile/memory/off",
+    "mobile/memory-ratio", "mobile/memory-ratio/all",
+    "mobile/memory/before", "mobile/memory/on", "mobile/memory/off",
     "filter/bytes-ratio/10", "filter/bytes-ratio/100", "filter/bytes-ratio",
     "score/window", "score/published",
 ]  # fmt: skip
@@ -133,6 +134,9 @@ def test_rows_of_costs() -> None:
     rows = {row.name: row.ours for row in make_rows(make_outcome())}
     assert (rows["mobile/cpu-ratio"], rows["mobile/cpu/on"], rows["mobile/cpu/off"]) == (0.5, 0.1, 0.2)
     assert rows["mobile/memory-ratio"] == 0.75
+    assert rows["mobile/memory-ratio/all"] == pytest.approx(60 / 66)
+    memory = rows["mobile/memory/before"], rows["mobile/memory/on"], rows["mobile/memory/off"]
+    assert memory == (46, 60, 66)
     assert (rows["filter/bytes-ratio"], rows["filter/bytes-ratio/10"]) == (0.25, None)
 
 
@@ -175,7 +179,8 @@ def test_scenes_and_costs_have_their_lines() -> None:
     assert report.scene_lines(outcome.scenes["second"])[1:] == [["panel", "100", "0", "0", "1", "0.5", "2"]]
     assert report.cost_lines(outcome)[1:] == [
         ["ms an event", "0.1", "0.2", "0.5"],
-        ["MiB", "60.0", "80.0", "0.75"],
+        ["MiB that the subscriptions take", "15.0", "20.0", "0.75"],
+        ["MiB in all", "60.0", "66.0", "0.909"],
         ["bytes, 1,000 subscribers of each of 50 topics (off: full lists)", "250", "1,000", "0.25"],
     ]
 

@@ -90,8 +90,36 @@ class MoralesRecord(RunRecord):
         return {**asdict(self), "arrived": times_alone(self.arrived)}
 
 
+class Growth(NamedTuple):
+    """MiB."""
+
+    before: float
+    after: float
+
+    @property
+    def grown(self) -> float:
+        return self.after - self.before
+
+
+class Memory(NamedTuple):
+    """Of a mobile broker that delegates many subscriptions, and of one that does not."""
+
+    on: Growth
+    off: Growth
+
+    @property
+    def ratio(self) -> float | None:
+        """Of what the subscriptions take."""
+        return self.on.grown / self.off.grown if self.off.grown else None
+
+    @property
+    def ratio_of_all(self) -> float | None:
+        """With all that the program takes without them."""
+        return self.on.after / self.off.after if self.off.after else None
+
+
 class Saving(NamedTuple):
-    """What something costs a mobile broker that delegates, and one that does not."""
+    """Processor time for each event, in ms, of a mobile broker that delegates and of one that does not."""
 
     on: float
     off: float
@@ -206,9 +234,7 @@ class Outcome:
     scenes: dict[str, SceneRecord] = field(default_factory=dict)
     """By name."""
     processor: Saving | None = None
-    """Milliseconds of processor time for each event."""
-    memory: Saving | None = None
-    """MiB."""
+    memory: Memory | None = None
     bytes: dict[int, Bytes] = field(default_factory=dict)
     """By the number of subscribers of each topic."""
 

@@ -222,9 +222,15 @@ def scene_lines(record: SceneRecord) -> list[list[str]]:
 
 def cost_lines(outcome: Outcome) -> list[list[str]]:
     lines = [["", "delegation on", "off", "ratio"]]
-    for name, saving in (("ms an event", outcome.processor), ("MiB", outcome.memory)):
-        if saving is not None:
-            lines.append([name, number(saving.on), number(saving.off), number(saving.ratio)])
+    if outcome.processor is not None:
+        on, off, _ = outcome.processor
+        lines.append(["ms an event", number(on), number(off), number(outcome.processor.ratio)])
+    if outcome.memory is not None:
+        memory = outcome.memory
+        grown = number(memory.on.grown), number(memory.off.grown), number(memory.ratio)
+        lines.append(["MiB that the subscriptions take", *grown])
+        after = number(memory.on.after), number(memory.off.after), number(memory.ratio_of_all)
+        lines.append(["MiB in all", *after])
     for subscribers, found in sorted(outcome.bytes.items()):
         name = f"bytes, {subscribers:,} subscribers of each of {found.topics} topics (off: full lists)"
         lines.append([name, f"{found.sent:,}", f"{found.listed:,}", number(found.ratio)])

@@ -12,6 +12,7 @@ from hedgerow_workshop.lab.morales.measure import MeanDelays
 from hedgerow_workshop.lab.morales.record import (
     Bytes,
     FarmRecord,
+    Memory,
     MoralesRecord,
     Outcome,
     Saving,
@@ -45,8 +46,8 @@ def make_rows(outcome: Outcome) -> list[Row]:
         Row("doubled", "messages", count_doubled(hearings) if outcome.delays else None),
         *_farm_rows(outcome.farm),
         *_scene_rows(outcome.scenes),
-        *_saving_rows("mobile/cpu", "ms", outcome.processor),
-        *_saving_rows("mobile/memory", "MiB", outcome.memory),
+        *_processor_rows(outcome.processor),
+        *_memory_rows(outcome.memory),
         *_bytes_rows(outcome.bytes),
         Row("score/window", "×", compared[0]),
         Row("score/published", "×", compared[1]),
@@ -111,10 +112,18 @@ def _scene_rows(scenes: Mapping[str, SceneRecord]) -> Iterator[Row]:
         yield Row(f"{name}/moved", "", float(all(each.has_moved for each in found)) if found else None)
 
 
-def _saving_rows(name: str, unit: str, saving: Saving | None) -> Iterator[Row]:
-    yield Row(f"{name}-ratio", "×", None if saving is None else saving.ratio)
-    yield Row(f"{name}/on", unit, None if saving is None else saving.on)
-    yield Row(f"{name}/off", unit, None if saving is None else saving.off)
+def _processor_rows(saving: Saving | None) -> Iterator[Row]:
+    yield Row("mobile/cpu-ratio", "×", None if saving is None else saving.ratio)
+    yield Row("mobile/cpu/on", "ms", None if saving is None else saving.on)
+    yield Row("mobile/cpu/off", "ms", None if saving is None else saving.off)
+
+
+def _memory_rows(memory: Memory | None) -> Iterator[Row]:
+    yield Row("mobile/memory-ratio", "×", None if memory is None else memory.ratio)
+    yield Row("mobile/memory-ratio/all", "×", None if memory is None else memory.ratio_of_all)
+    yield Row("mobile/memory/before", "MiB", None if memory is None else memory.off.before)
+    yield Row("mobile/memory/on", "MiB", None if memory is None else memory.on.after)
+    yield Row("mobile/memory/off", "MiB", None if memory is None else memory.off.after)
 
 
 def _bytes_rows(found: Mapping[int, Bytes]) -> Iterator[Row]:
@@ -144,13 +153,14 @@ def make_notes(outcome: Outcome) -> Iterator[str]:
             best = min(found, key=lambda window_s: found[window_s])
             yield f"{uplink} bursts: best with a window of {window_name(best)}, {found[best]:.2f} × naïve."
     yield from _delegation_notes(records)
-    for name, record in {"farm": outcome.farm, **outcome.scenes}.items():
-        repeated = 0 if record is None else measure.repeated(record)
+    scenes = [*([] if outcome.farm is None else [outcome.farm]), *outcome.scenes.values()]
+    for scene in scenes:
+        repeated = measure.repeated(scene)
         if repeated:
-            yield f"{name}: {repeated} deliveries were MQTT's own repetitions on a new connection (DUP)."
-    for name, record in outcome.scenes.items():
-        if not record.has_moved:
-            yield f"{name}: not everyone who was to move has moved."
+            yield f"{scene.name}: {repeated} deliveries were MQTT's own repetitions on a new connection (DUP)."
+    for scene in scenes:
+        if not scene.has_moved:
+            yield f"{scene.name}: not everyone who was to move has moved."
     if outcome.processor is not None and not outcome.processor.is_delegated:
         yield "mobile/cpu: not every client of what is cold was at the fixed broker."
 
