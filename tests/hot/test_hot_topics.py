@@ -140,15 +140,19 @@ def test_settings_that_mean_nothing(settings: dict[str, float]) -> None:
         HotTopics(**settings)  # type: ignore[arg-type]
 
 
-def test_the_published_score_begins_with_all_that_there_ever_was() -> None:
+@pytest.mark.parametrize(
+    ("score", "expected"), [("window", {"new": 5, "old": 1}), ("published", {"old": 22, "new": 10})]
+)
+def test_the_published_score_begins_with_all_that_there_ever_was(
+    score: Score, expected: dict[str, int]
+) -> None:
     """The topic that was busy long ago outranks the one that is busy now; with the window's it does not."""
-    for score, expected in (("window", {"new": 5, "old": 1}), ("published", {"old": 22, "new": 10})):
-        hot = HotTopics(score=score)
-        _burst(hot, {"old": 20}, now=0.0)
-        _burst(hot, {"new": 5, "old": 1}, now=60.0)
-        hot.handle_timer(60.4)
-        assert list(hot.scores.items()) == list(expected.items())
-        assert hot.out_registry == (list(expected)[-1],)
+    hot = HotTopics(score=score)
+    _burst(hot, {"old": 20}, now=0.0)
+    _burst(hot, {"new": 5, "old": 1}, now=60.0)
+    hot.handle_timer(60.4)
+    assert list(hot.scores.items()) == list(expected.items())
+    assert hot.out_registry == (list(expected)[-1],)
 
 
 def test_a_clock_that_goes_back_loses_no_event() -> None:

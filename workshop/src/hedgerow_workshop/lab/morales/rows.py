@@ -157,7 +157,8 @@ def make_notes(outcome: Outcome) -> Iterator[str]:
     for scene in scenes:
         repeated = measure.repeated(scene)
         if repeated:
-            yield f"{scene.name}: {repeated} deliveries were MQTT's own repetitions on a new connection (DUP)."
+            again = "were MQTT's own repetitions on a new connection (DUP)"
+            yield f"{scene.name}: {repeated} deliveries {again}."
     for scene in scenes:
         if not scene.has_moved:
             yield f"{scene.name}: not everyone who was to move has moved."
