@@ -79,6 +79,13 @@ async def test_bytes_of_delegations(tmp_path: Path) -> None:
     assert found.ratio == found.sent / found.listed
 
 
+def test_what_delegates() -> None:
+    own = f"{DOMAIN}/m"
+    assert all(lists.delegates(f"{own}/{action}", "m") for action in ("delegate", "delegate/list", "recover"))
+    others = (f"{own}/event", f"{own}/serving/subscription", f"{DOMAIN}/m2/delegate", TOPICS[0], "farm")
+    assert not any(lists.delegates(topic, "m") for topic in others)
+
+
 def test_a_full_list_is_the_documents() -> None:
     topic, action = b"field/x", f"{DOMAIN}/m/delegate"
     publication = encode(Publish(action, topic + b'{a@m"b@m}'), MQTT_5)

@@ -27,7 +27,7 @@ PUBLICATION_BYTES = 7
 """Of a PUBLISH beside topic and payload: its fixed header, the topic's length, and that of no properties."""
 _PUBLISH = 3
 _OTHERS = ("event", "hello", "acknowledge", "nothing", "serving")
-"""Actions that are not the process plane's: events, and what the stream and moving clients need."""
+"""Actions that delegate nothing: events, and what the stream and moving clients need."""
 
 
 class TappedLink(Link):
@@ -69,10 +69,15 @@ async def measure_bytes(directory: Path, subscribers: int) -> Bytes:
         link.published.clear()
         await pair.publish_once(bus, TOPICS, EVENT_RATE)
         await pair.wait_until_delegated(len(TOPICS))
-        others = tuple(f"{DOMAIN}/{mobile}/{action}" for action in _OTHERS)
-        found = sum(count for topic, count in link.published.items() if not topic.startswith(others))
+        found = sum(count for topic, count in link.published.items() if delegates(topic, mobile))
     listed = sum(list_bytes(topic, names, mobile) for topic in TOPICS)
     return Bytes(subscribers, len(TOPICS), found, listed)
+
+
+def delegates(topic: str, broker: str) -> bool:
+    """Is this a topic on which the mobile broker says what it delegates?"""
+    own = f"{DOMAIN}/{broker}/"
+    return topic.startswith(own) and topic.removeprefix(own).partition("/")[0] not in _OTHERS
 
 
 def list_bytes(topic: str, client_ids: list[str], broker: str) -> int:
