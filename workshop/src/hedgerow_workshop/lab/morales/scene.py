@@ -26,7 +26,7 @@ from hedgerow_workshop.lab.morales import measure
 from hedgerow_workshop.lab.morales.record import SceneRecord
 from hedgerow_workshop.lab.morales.setting import CLIENT_OPTIONS
 
-HEARD_S = 10.0
+HEARD_S = 20.0
 CAUGHT_UP_S = 20.0
 QUIET_S = 0.5
 """After the last: what is doubled would come now."""
