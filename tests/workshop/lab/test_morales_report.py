@@ -277,6 +277,11 @@ def test_a_run_takes_no_longer_than_promised(fast: bool, most_s: float) -> None:
     assert took_s < most_s
 
 
+def test_every_part_is_carried_out_once() -> None:
+    carried_out = [name for group in experiment.GROUPS for name in group]
+    assert sorted(carried_out) == sorted(experiment.PARTS)
+
+
 def test_an_unknown_part_is_named() -> None:
     with pytest.raises(ConfigError, match='no part "line"; there are farm, scenes, costs, traffic$'):
         experiment.run(Request(parts=["costs", "line"]))

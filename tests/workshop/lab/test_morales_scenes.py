@@ -9,16 +9,34 @@ import pytest
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import MQTT_5, Pingreq, Publish
 from hedgerow_workshop.lab.conditions import Conditions, Flow
-from hedgerow_workshop.lab.morales import costs, lists, measure
+from hedgerow_workshop.lab.harness.programs import LabError
+from hedgerow_workshop.lab.morales import costs, lists, measure, scene
 from hedgerow_workshop.lab.morales.domain import DomainRun
 from hedgerow_workshop.lab.morales.handover import KINDS, OF_EACH, STAYING, HandoverRun, PlugInRun
 from hedgerow_workshop.lab.morales.lists import TOPICS, TappedLink, list_bytes, measure_bytes
+from hedgerow_workshop.lab.morales.record import SceneRecord
+from hedgerow_workshop.lab.morales.scene import Scene
 from hedgerow_workshop.lab.morales.second import SecondBrokerRun
 from hedgerow_workshop.lab.morales.setting import DOMAIN
 
 
 def _ignore(text: str) -> None:
     """Nobody reads what is being done."""
+
+
+class Deaf(Scene[SceneRecord]):
+    """Nobody is there but a publisher and a subscriber, of whom nothing more is known."""
+
+    async def play(self) -> None:
+        self.record.sent["soil"] = [1.0]
+        self.record.arrived["panel"] = []
+        await self.wait_until_heard()
+
+
+async def test_who_is_not_heard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene, "HEARD_S", 0.05)
+    with pytest.raises(LabError, match=r"^deaf: within 0.05 s panel did not hear soil$"):
+        await Deaf(SceneRecord("deaf"), tmp_path, _ignore).perform()
 
 
 async def test_clients_follow_a_topic_that_goes_cold_and_hot(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hedgerow.errors import ConfigError
 from hedgerow_workshop.lab.harness.experiment import Request, Result, carry_out, hand_in
@@ -68,9 +69,9 @@ def conclude(request: Request, outcome: Outcome) -> Result:
 
 async def perform(request: Request, directory: Path) -> Outcome:
     outcome = Outcome()
-    for name, part in PARTS.items():
-        if not request.parts or name in request.parts:
-            await part(outcome, request.fast, directory / name, request.say)
+    for group in GROUPS:
+        chosen = [name for name in group if not request.parts or name in request.parts]
+        await together(PARTS[name](outcome, request.fast, directory / name, request.say) for name in chosen)
     return outcome
 
 
@@ -122,13 +123,15 @@ async def measure_traffic(outcome: Outcome, fast: bool, directory: Path, say: Sa
         outcome.delays += await measure_batch(batch, directory / str(number), say)
 
 
-Part = Callable[[Outcome, bool, Path, Say], Awaitable[None]]
+Part = Callable[[Outcome, bool, Path, Say], Coroutine[Any, Any, None]]
 PARTS: Mapping[str, Part] = {
     "farm": play_farm,
     "scenes": play_scenes,
     "costs": measure_costs,
     "traffic": measure_traffic,
 }
+GROUPS = (("farm", "scenes"), ("costs",), ("traffic",))
+"""What is carried out at the same time. Processor time and delays are measured with nothing beside them."""
 
 
 def choose_batches(fast: bool) -> Iterator[Batch]:
