@@ -38,7 +38,7 @@ FAST_WARM_UP_S, FAST_LONG_WARM_UP_S = 2.5, 8.0
 FAST_WINDOWS_S = (SCORE_WINDOW_S, 20.0)
 ROUNDS, FAST_ROUNDS = 6, 2
 """That the topic of the hand-over goes cold and hot."""
-PROCESSOR_S, FAST_PROCESSOR_S = 20.0, 5.0
+PROCESSOR_S, FAST_PROCESSOR_S = 20.0, 8.0
 
 Say = Callable[[str], None]
 
