@@ -18,6 +18,7 @@ from hedgerow_workshop.lab.harness.journals import leave, write_journal
 from hedgerow_workshop.lab.harness.record import Arrival, Hearing, RunRecord, Stream
 from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.morales import experiment as morales
+from hedgerow_workshop.lab.morales.record import Outcome
 from hedgerow_workshop.lab.overload import experiment as overload
 from hedgerow_workshop.lab.schmitt import experiment as schmitt
 from hedgerow_workshop.lab.schmitt.record import Mode
@@ -156,7 +157,7 @@ def test_every_experiment_leaves_its_journals(tmp_path: Path) -> None:
             len(results.schmitt),
         ),
         "morales": (
-            lambda request: morales.conclude(request, results.morales, results.farm),
+            lambda request: morales.conclude(request, Outcome(results.morales, results.farm)),
             len(results.morales) + 1,
         ),
         "storm": (lambda request: storm.conclude(request, results.storm, []), len(results.storm)),

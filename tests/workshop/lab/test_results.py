@@ -132,10 +132,10 @@ def test_morales_figures_are_those_of_its_records(gathered: Gathered) -> None:
     assert gathered.run("morales", "lte-biased90-hot2s").figures.lost == 2
     farm = gathered.records.farm
     figures = gathered.run("morales", "farm").figures
-    assert figures.lost == len(list(morales.farm_missing(farm))) == 1
-    assert figures.delivered == morales.farm_delivered(farm)
-    assert figures.repeated == morales.farm_repeated(farm) == 1
-    assert figures.doubled == morales.farm_doubled(farm) + morales.farm_repeated(farm) == 2
+    assert figures.lost == len(list(morales.missing(farm))) == 1
+    assert figures.delivered == morales.delivered(farm)
+    assert figures.repeated == morales.repeated(farm) == 1
+    assert figures.doubled == morales.doubled(farm) + morales.repeated(farm) == 2
 
 
 def test_storms_figures_are_those_of_its_records(gathered: Gathered) -> None:
