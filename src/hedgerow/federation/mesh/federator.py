@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from hedgerow.federation.mesh import limits, wire
-from hedgerow.federation.mesh.core import NEVER, Core
+from hedgerow.federation.mesh.core import NEVER, Core, Heard
 from hedgerow.federation.mesh.cores import Cores
 from hedgerow.federation.mesh.limits import BOUNDS, MeshBounds
 from hedgerow.federation.mesh.local_filters import LocalFilters, Told
@@ -232,7 +232,10 @@ class Federator:
         for core_id in list(neighbour.memberships):
             self._meshes.end_membership(neighbour, core_id, now)
         for core in self._cores.by_id.values():
-            if core.lose(neighbour_id, self.redundancy):
+            was_parent = core.lose(neighbour_id, self.redundancy)
+            if core.held is not None and not core.awaits_shorter:
+                self._pass_on_held(core, now)
+            if was_parent:
                 self._parents_changed(core, now)
                 if core.members or (core.roster.filters and not core.has_way):
                     self._ask_repair(core, None, now)
@@ -286,19 +289,23 @@ class Federator:
         if core is None or is_after(core.sequence, entry.sequence):
             self._ignore("too many cores" if core is None else "outdated")
             return
-        was_lost, parents = core.is_lost, list(core.parents)
-        is_fresh = core.hear(neighbour.id, entry.sequence, entry.distance, self.redundancy)
+        was_lost, parents, sequence = core.is_lost, list(core.parents), core.sequence
+        heard = core.hear(neighbour.id, entry.sequence, entry.distance, self.redundancy, now)
+        is_fresh = core.sequence != sequence
         if is_fresh:
             core.expires_at = now + entry.lifetime_s
-            core.settles_at = now + limits.SETTLE_S
             core.announced_version = entry.changes.version
-            others = [other for other in self._neighbours if other != neighbour.id]
-            passed_on = entry._replace(distance=core.distance)
-            self._out.put(others, MeshKind.CORE_ANN, wire.encode_core_announcement(passed_on))
-            self._schedule(core)
+            if heard is Heard.LATER:
+                core.hold(entry, now)
+            core.settles_at = max(now + limits.SETTLE_S, core.held_until if core.held else now)
         elif core.is_lost:
             # By a link that came up, one tells of it who may still have a way to it, or lost it as well.
             self._send_repair([neighbour.id], core)
+        if heard is Heard.FRESH:
+            self._pass_on(core, entry, neighbour.id, now)
+        elif heard is Heard.SHORTER:
+            self._pass_on_shorter(core, neighbour.id, now)
+        self._schedule(core)
         self._cores.follow(core, neighbour, entry.changes, now)
         if core.is_settled:
             core.settle(self.redundancy)
@@ -306,6 +313,30 @@ class Federator:
             self._parents_changed(core, now)
         elif is_fresh:
             self._meshes.dirty[core] = None  # Membership is "published for every new core announcement" (§4).
+
+    def _pass_on(self, core: Core, entry: CoreAnnouncement, heard_from: str, now: float) -> None:
+        held = core.end_hold()
+        if held is not None:
+            core.measure(now)
+        others = [other for other in self._neighbours if other != heard_from]
+        passed_on = (held or entry)._replace(distance=core.distance)
+        self._out.put(others, MeshKind.CORE_ANN, wire.encode_core_announcement(passed_on))
+
+    def _pass_on_shorter(self, core: Core, heard_from: str, now: float) -> None:
+        """To those whom it brings something. They have the list, or ask for it."""
+        others = [each for each in self._neighbours if each != heard_from and core.gains(each)]
+        version = core.announced_version
+        self._send_announcement(others, core, FilterChanges(version, version, 0), now)
+
+    def _pass_on_held(self, core: Core, now: float) -> None:
+        """Nobody nearer to the core passes it on any more."""
+        if core.held is not None:
+            nearest = min(
+                core.heard,
+                key=lambda each: (core.heard[each][0] != core.sequence, core.heard[each][1]),
+                default="",
+            )
+            self._pass_on(core, core.held, nearest, now)
 
     def _hear_of_own(self, sequence: int, now: float) -> None:
         """Of this node as a core: an echo; or one of an earlier life or an invented one. This life's replaces
@@ -415,6 +446,11 @@ class Federator:
             core.suspected_until = NEVER
             core.is_lost = True
             self._parents_changed(core, now)
+        if core.held_until <= now:
+            parents = list(core.parents)
+            self._pass_on_held(core, now)
+            if parents != core.parents:
+                self._parents_changed(core, now)
         if core.settles_at <= now:
             core.settles_at = NEVER
             self._settle(core, now)
