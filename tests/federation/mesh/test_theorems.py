@@ -121,31 +121,33 @@ def test_distances_are_the_fewest_links_however_slow_these_are(seed: int, size: 
         assert all(distances[parent] == distances[node] - 1 for parent in federator.parents_of("t"))
         assert bool(federator.parents_of("t")) == (node != core)
     network.crossings.clear()
+    corrections = network.sent[MeshKind.DISTANCE]
     announced = network.nodes[core].stats.announcements
     network.run(30)
     periodic = network.nodes[core].stats.announcements - announced
     assert periodic >= 5
     assert max(network.crossings.values(), default=0) <= periodic
+    assert network.sent[MeshKind.DISTANCE] == corrections
     assert {node: each.distance_of("t") for node, each in network.nodes.items()} == distances
 
 
 @settings(max_examples=30, deadline=None)
 @given(seeds, sizes)
-def test_the_first_announcement_is_repeated_only_to_say_that_it_came_by_a_shorter_way(
-    seed: int, size: int
-) -> None:
-    """Each time that a node says it again its distance is smaller, so that it ends."""
+def test_the_first_announcement_crosses_links_once_and_corrections_end(seed: int, size: int) -> None:
+    """Each time that a node corrects itself its distance is smaller."""
     random = Random(seed)
     links = random_graph(random, size, random.randrange(2 * size))
     network = Network(links, seed=seed, delay_s=lambda: 10 ** random.uniform(-3, -1))
     network.subscribe("0", "t")
     network.run(4)
     assert network.nodes["0"].stats.announcements == 1
-    farthest = max(network.distances("0").values())
-    for (node, _), times in network.crossings.items():
-        assert times <= max(1, size - 1 - network.distances("0")[node])
-    assert network.sent[MeshKind.CORE_ANN] <= 2 * len(network.links) * max(1, size - farthest)
-    assert all(each.distance_of("t") == network.distances("0")[node] for node, each in network.nodes.items())
+    assert max(network.crossings.values(), default=0) <= 1
+    distances = network.distances("0")
+    assert {node: each.distance_of("t") for node, each in network.nodes.items()} == distances
+    for node, federator in network.nodes.items():
+        neighbours = sum(node in link for link in network.links)
+        # The longest way has a link fewer than there are nodes.
+        assert federator.stats.sent["DISTANCE"] <= neighbours * max(0, size - 1 - distances[node])
 
 
 def test_a_slow_link_to_the_core_is_the_shortest_way_at_every_moment() -> None:

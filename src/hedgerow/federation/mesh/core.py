@@ -5,12 +5,12 @@ allowed mesh redundancy" (§4). The distance is the number of hops by the shorte
 fast the links are. A parent is a neighbour that announced a smaller distance than this node did: along
 parents the distance falls, so they lead to the core and never in a circle.
 
-Where links are equally fast, an announcement comes by a shortest way first, and is passed on once: it crosses
-a link at most once in each direction (Theorem 1). Where they are not, it may come by a longer way before. The
-first time, the node passes it on, and again when it has come by a shorter one. From then on it knows which
-neighbours are nearer to the core than the one that was faster, and waits for them (`hold`) before it passes
-the next announcement on, once. So Theorem 1 holds for all announcements but those by which the distances
-become known, on any links.
+An announcement is passed on once, so that it crosses a link at most once in each direction (Theorem 1). Where
+links are equally fast it comes by a shortest way first. Where they are not, it may come by a longer way
+before. The first time, the node passes it on at once, and corrects what it said when it has come by a shorter
+one: a correction goes to those alone whom it may bring nearer. From then on the node knows which neighbours
+are nearer to the core than the one that was faster, and waits for them (`hold`) before it passes the next
+announcement on. So corrections end when the distances are known.
 
 The ways belong to the core, not to the filter: all meshes of one core share them.
 """
@@ -140,10 +140,12 @@ class Core:
                 self.distance = distance + 1
         elif self.held is not None:
             found = Heard.LATER if self.awaits_shorter else Heard.FRESH
+            if found is Heard.FRESH:
+                self.measure(now)
         else:
             found = Heard.SHORTER if distance + 1 < self.distance else Heard.KNOWN
-        if self.held is None and found is Heard.SHORTER:
-            self._shorten(distance + 1, now)
+            if found is Heard.SHORTER:
+                self._shorten(distance + 1, now)
         if distance < self.distance and neighbour not in self.parents and len(self.parents) < redundancy:
             self.parents.append(neighbour)
             self._sort_parents()
@@ -157,6 +159,12 @@ class Core:
 
     def _nearest(self, sequence: int) -> float:
         return min((far for of, far in self.heard.values() if of == sequence), default=NEVER)
+
+    @property
+    def nearest(self) -> str | None:
+        """The neighbour nearest to the core of those that have passed on the last announcement."""
+        current = [neighbour for neighbour in self.heard if self._is_current(neighbour)]
+        return min(current, key=lambda neighbour: self.heard[neighbour][1], default=None)
 
     def hold(self, announcement: CoreAnnouncement, now: float) -> None:
         """Until it has come by the shortest way, but no longer than that takes as a rule."""

@@ -39,6 +39,7 @@ from hedgerow.federation.mesh.stats import MeshStats
 from hedgerow.federation.mesh.wire import (
     About,
     CoreAnnouncement,
+    Correction,
     FilterChanges,
     FilterList,
     MembershipAnnouncement,
@@ -234,7 +235,7 @@ class Federator:
         for core in self._cores.by_id.values():
             was_parent = core.lose(neighbour_id, self.redundancy)
             if core.held is not None and not core.awaits_shorter:
-                self._pass_on_held(core, now)
+                self._end_hold(core, now)
             if was_parent:
                 self._parents_changed(core, now)
                 if core.members or (core.roster.filters and not core.has_way):
@@ -270,6 +271,8 @@ class Federator:
                     self._cores.receive_list(neighbour, entry, now)
                 case Repair():
                     self._receive_repair(neighbour, entry, now)
+                case Correction():
+                    self._receive_correction(neighbour, entry, now)
                 case _:
                     self._ignore("not from a client")
         self._finish(now)
@@ -278,9 +281,7 @@ class Federator:
         if entry.core == self.node_id:
             self._hear_of_own(entry.sequence, now)
             return
-        is_core_itself = entry.core == neighbour.id
-        if entry.distance >= limits.MAX_DISTANCE or (entry.distance == 0) != is_core_itself:
-            self._ignore("impossible distance")
+        if not self._is_possible(neighbour, entry.core, entry.distance):
             return
         if not 0 < entry.lifetime_s <= limits.MAX_LIFETIME_S:
             self._ignore("impossible lifetime")
@@ -301,11 +302,7 @@ class Federator:
         elif core.is_lost:
             # By a link that came up, one tells of it who may still have a way to it, or lost it as well.
             self._send_repair([neighbour.id], core)
-        if heard is Heard.FRESH:
-            self._pass_on(core, entry, neighbour.id, now)
-        elif heard is Heard.SHORTER:
-            self._pass_on_shorter(core, neighbour.id, now)
-        self._schedule(core)
+        self._tell_of_heard(core, heard, entry, neighbour.id)
         self._cores.follow(core, neighbour, entry.changes, now)
         if core.is_settled:
             core.settle(self.redundancy)
@@ -314,29 +311,43 @@ class Federator:
         elif is_fresh:
             self._meshes.dirty[core] = None  # Membership is "published for every new core announcement" (§4).
 
-    def _pass_on(self, core: Core, entry: CoreAnnouncement, heard_from: str, now: float) -> None:
+    def _receive_correction(self, neighbour: Neighbour, entry: Correction, now: float) -> None:
+        core = self._cores.by_id.get(entry.core)
+        if core is None or core.sequence != entry.sequence:
+            self._ignore("unknown core" if core is None else "outdated")
+        elif self._is_possible(neighbour, entry.core, entry.distance):
+            parents = list(core.parents)
+            heard = core.hear(neighbour.id, entry.sequence, entry.distance, self.redundancy, now)
+            self._tell_of_heard(core, heard, core.held, neighbour.id)
+            if parents != core.parents:
+                self._parents_changed(core, now)
+
+    def _is_possible(self, neighbour: Neighbour, core_id: str, distance: int) -> bool:
+        is_possible = distance < limits.MAX_DISTANCE and (distance == 0) == (core_id == neighbour.id)
+        if not is_possible:
+            self._ignore("impossible distance")
+        return is_possible
+
+    def _tell_of_heard(self, core: Core, heard: Heard, entry: CoreAnnouncement | None, by: str) -> None:
+        if heard is Heard.FRESH and entry is not None:
+            self._pass_on(core, core.end_hold() or entry, by)
+        elif heard is Heard.SHORTER:
+            correction = wire.encode_correction(Correction(core.id, core.sequence, core.distance))
+            others = [each for each in self._neighbours if each != by and core.gains(each)]
+            self._out.put(others, MeshKind.DISTANCE, correction)
+        self._schedule(core)
+
+    def _pass_on(self, core: Core, entry: CoreAnnouncement, heard_from: str | None) -> None:
+        others = [other for other in self._neighbours if other != heard_from]
+        passed_on = entry._replace(distance=core.distance)
+        self._out.put(others, MeshKind.CORE_ANN, wire.encode_core_announcement(passed_on))
+
+    def _end_hold(self, core: Core, now: float) -> None:
+        """Nobody who is nearer to the core passes it on."""
         held = core.end_hold()
         if held is not None:
             core.measure(now)
-        others = [other for other in self._neighbours if other != heard_from]
-        passed_on = (held or entry)._replace(distance=core.distance)
-        self._out.put(others, MeshKind.CORE_ANN, wire.encode_core_announcement(passed_on))
-
-    def _pass_on_shorter(self, core: Core, heard_from: str, now: float) -> None:
-        """To those whom it brings something. They have the list, or ask for it."""
-        others = [each for each in self._neighbours if each != heard_from and core.gains(each)]
-        version = core.announced_version
-        self._send_announcement(others, core, FilterChanges(version, version, 0), now)
-
-    def _pass_on_held(self, core: Core, now: float) -> None:
-        """Nobody nearer to the core passes it on any more."""
-        if core.held is not None:
-            nearest = min(
-                core.heard,
-                key=lambda each: (core.heard[each][0] != core.sequence, core.heard[each][1]),
-                default="",
-            )
-            self._pass_on(core, core.held, nearest, now)
+            self._pass_on(core, held, core.nearest)
 
     def _hear_of_own(self, sequence: int, now: float) -> None:
         """Of this node as a core: an echo; or one of an earlier life or an invented one. This life's replaces
@@ -448,7 +459,7 @@ class Federator:
             self._parents_changed(core, now)
         if core.held_until <= now:
             parents = list(core.parents)
-            self._pass_on_held(core, now)
+            self._end_hold(core, now)
             if parents != core.parents:
                 self._parents_changed(core, now)
         if core.settles_at <= now:
