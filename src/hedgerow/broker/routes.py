@@ -131,6 +131,8 @@ class Interest:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._changed: Callable[[str, bool], None] = lambda topic_filter, is_wanted: None
+        self.on_count: Callable[[str], None] = lambda topic_filter: None
+        """Told of each filter that has one subscriber more, or less."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -147,12 +149,14 @@ class Interest:
         self._counts[topic_filter] = count
         if count == 1:
             self._changed(topic_filter, True)
+        self.on_count(topic_filter)
 
     def shrink(self, topic_filter: str) -> None:
         self._counts[topic_filter] -= 1
         if not self._counts[topic_filter]:
             del self._counts[topic_filter]
             self._changed(topic_filter, False)
+        self.on_count(topic_filter)
 
 
 class SubscriptionTable:

@@ -22,6 +22,29 @@ class LinkNotOpen:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentLinkUp:
+    level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "joined"
+    is_of_nodes: ClassVar[bool] = True
+    address: str
+
+    def __str__(self) -> str:
+        return f"the broker at {self.address} is a neighbour's, by the document's wire"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentLinkDown:
+    level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "lost"
+    is_of_nodes: ClassVar[bool] = True
+    address: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"link to {self.address} lost: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class RightMissing:
     """At the broker that a sidecar stands beside."""
 
