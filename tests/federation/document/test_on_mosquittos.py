@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,6 +12,7 @@ import pytest
 
 from hedgerow.client.bus import Bus
 from hedgerow.client.connect import connect
+from hedgerow.federation.document.numbers import number_of
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
 from hedgerow_workshop.lab.harness.programs import end_tasks
 from hedgerow_workshop.lab.spohn.foreign import FEDERATED, ForeignFederator, ForeignSubscriber
@@ -32,7 +32,6 @@ class Ground(AsyncExitStack):
         super().__init__()
         self._directory = directory
         self._names = 0
-        self.outputs: dict[str, Path] = {}
 
     def directory(self, name: str) -> Path:
         path = self._directory / name
@@ -49,8 +48,9 @@ class Ground(AsyncExitStack):
         """A Hedgerow node."""
         return self.enter_context(run_node(self.directory(name), "--id", name, *FAST, *words)).urls["mqtt"]
 
-    def sidecar(self, name: str, broker: str, *words: str) -> subprocess.Popen[bytes]:
-        output = self.outputs[name] = self.directory(f"sidecar-{name}") / "log"
+    async def sidecar(self, name: str, broker: str, *words: str) -> None:
+        """It has subscribed to the broker's log: clients that come from now on are known to it."""
+        output = self.directory(f"sidecar-{name}") / "log"
         with output.open("wb") as log:
             process = start_hedgerow(
                 ["federate", "--id", name, "--broker", broker, *FAST, *words],
@@ -59,7 +59,8 @@ class Ground(AsyncExitStack):
                 cwd=output.parent,
             )
         self.callback(end, process)
-        return process
+        said = await self.subscriber(broker, f"hedgerow/federation/state/{name}")
+        await until(lambda: bool(said), "the sidecar to tell of itself")
 
     async def foreign(self, number: int, broker: str, neighbours: dict[int, str]) -> ForeignFederator:
         return await self.enter_async_context(ForeignFederator(number, broker, neighbours))
@@ -148,7 +149,7 @@ async def check_all_flows(publishers: dict[str, tuple[Bus, str]], hearers: list[
 
 async def test_a_sidecar_and_a_foreign_federator_are_neighbours(ground: Ground) -> None:
     ours, theirs = ground.mosquitto("ours"), ground.mosquitto("theirs")
-    ground.sidecar("1", ours, "--wire", "document", "--neighbour", theirs)
+    await ground.sidecar("1", ours, "--wire", "document", "--neighbour", theirs)
     await ground.foreign(2, theirs, {1: ours})
     hearers = [
         await ground.subscriber(ours),
@@ -167,8 +168,6 @@ async def test_two_nodes_meet_by_a_foreign_federator_between_them(ground: Ground
     between = ground.mosquitto("between")
     first = ground.node("9", "--document-neighbour", f"5={between}")
     second = ground.node("barn", "--wire", "document", "--neighbour", between)
-    from hedgerow.federation.document.numbers import number_of
-
     await ground.foreign(5, between, {9: first, number_of("barn"): second})
     hearers = [await ground.subscriber(first), await ground.subscriber(second)]
     publishers = {"first": (await ground.bus(first), TOPIC), "second": (await ground.bus(second), TOPIC)}
@@ -177,11 +176,8 @@ async def test_two_nodes_meet_by_a_foreign_federator_between_them(ground: Ground
 
 async def test_a_fabric_with_two_gateways_and_foreign_federators_in_a_ring(ground: Ground) -> None:
     """1 and 2 are nodes of ours, linked by our own wire; 3 and 4 are not ours; the ring is 1 2 4 3."""
-    from hedgerow_workshop.programs import free_port
-
     third, fourth = ground.mosquitto("third"), ground.mosquitto("fourth")
-    port = free_port()
-    first = ground.node("1", "--mqtt", f"127.0.0.1:{port}", "--federation", "--document-neighbour", third)
+    first = ground.node("1", "--federation", "--document-neighbour", third)
     second = ground.node("2", "--neighbour", first, "--document-neighbour", f"4={fourth}")
     await ground.foreign(3, third, {1: first, 4: fourth})
     await ground.foreign(4, fourth, {2: second, 3: third})
@@ -204,7 +200,7 @@ async def test_clients_of_the_document_are_served_at_our_brokers_too(ground: Gro
     """They publish and subscribe under `federated/`, and say so by beacons: beside a node, and a sidecar."""
     ours = ground.mosquitto("ours")
     node = ground.node("1", "--document-neighbour", f"2={ours}")
-    ground.sidecar("2", ours, "--document-neighbour", f"1={node}")
+    await ground.sidecar("2", ours, "--document-neighbour", f"1={node}")
     hearers = [
         await ground.foreign_subscriber(ours),
         await ground.foreign_subscriber(node),

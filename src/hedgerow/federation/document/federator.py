@@ -323,7 +323,8 @@ class DocumentFederator:
     def _follow(self, mesh: DocumentMesh, now: float) -> None:
         mesh.is_wanted = self._is_wanted(mesh.topic) or mesh.beacon_until > now
         # A wide filter wants what others tell of: it does not make this node the core of it for ever.
-        if mesh.core is None and mesh.is_wanted and self._may_be_core(mesh, now):
+        has_smaller = mesh.core is not None and mesh.core <= self.number
+        if not has_smaller and mesh.is_wanted and self._may_be_core(mesh, now):
             mesh.become_core(_sequence_at(now), now)
         elif mesh.is_core and not mesh.is_wanted:
             mesh.lose_core()

@@ -1,7 +1,7 @@
 """The mesh of one topic, as one federator of the document's wire sees it (Spohn 2021, §3, §4 and §6).
 
-A federator whose clients want the topic announces itself as core where it knows of none; the smallest number
-remains. A fresh announcement, or one by a shorter way, begins the parents anew; those that come by an equally
+A federator whose clients want the topic announces itself as core unless it knows of a smaller number; the
+smallest remains. A fresh announcement, or one by a shorter way, begins the parents anew; those that come by an equally
 short way are added, as many as the redundancy allows, small numbers first. A member tells each parent once
 for each announcement that it is its child. A core that was not heard for three intervals is gone.
 
@@ -117,6 +117,9 @@ class DocumentMesh:
         """The children of the last core stay for a moment: the mesh of this one is yet to form."""
         self.core, self.sequence = entry.core, entry.sequence
         self.announce_at = NEVER
+        self._keep_children(now)
+
+    def _keep_children(self, now: float) -> None:
         latest = now - self.lifetime_s + OVERLAP_S
         self.children = {child: min(at, latest) for child, at in self.children.items()}
 
@@ -125,6 +128,7 @@ class DocumentMesh:
             self.parents = sorted((*self.parents, sender))[:redundancy]
 
     def become_core(self, sequence: int, now: float) -> None:
+        self._keep_children(now)
         self.core, self.sequence, self.distance = self.me, sequence, 0
         self.parents = []
         self.answered.clear()
@@ -165,11 +169,11 @@ class DocumentMesh:
 
     def targets(self, sender: int | None) -> list[int]:
         """Neighbours that a publication goes to: of a member all, of another node one, which leads to the
-        core. There are none where nobody wants it."""
+        core; the largest, as small numbers have the work of cores. There are none where nobody wants it."""
         if self.core is None:
             return []
         if not self.is_member:
-            found = self.parents[:1]
+            found = self.parents[-1:]
         else:
             found = list(dict.fromkeys((*self.parents, *self.children)))
         return [each for each in found if each != sender]
