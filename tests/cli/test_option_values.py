@@ -25,6 +25,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "FORMAT": ("%Q",),
     "SCOPE": ("nonsense",),
     "ROLE": ("nonsense",),
+    "WIRE": ("nonsense",),
     "ACTION": ("nonsense",),
     "SHAPE": ("nonsense", "tree x"),
     "URL": ("nonsense", "nonsense://h", "mqtt://h:x"),

@@ -460,9 +460,9 @@ FEDERATION_KEYS = (
     Key(
         "federation.wire",
         "--wire",
-        "FORMAT",
+        "WIRE",
         read_one_of(OUR_WIRE, DOCUMENT_WIRE),
-        "what is spoken to --neighbour: hedgerow, or document for federators that are not ours (hedgerow)",
+        "hedgerow, or document where --neighbour are those of federators that are not ours (hedgerow)",
     ),
     Key(
         "federation.document_neighbours",

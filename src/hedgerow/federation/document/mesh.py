@@ -1,9 +1,9 @@
 """The mesh of one topic, as one federator of the document's wire sees it (Spohn 2021, §3, §4 and §6).
 
 A federator whose clients want the topic announces itself as core unless it knows of a smaller number; the
-smallest remains. A fresh announcement, or one by a shorter way, begins the parents anew; those that come by an equally
-short way are added, as many as the redundancy allows, small numbers first. A member tells each parent once
-for each announcement that it is its child. A core that was not heard for three intervals is gone.
+smallest remains. A fresh announcement, or one by a shorter way, begins the parents anew; those that come by
+an equally short way are added, as many as the redundancy allows, small numbers first. A member tells each
+parent once for each announcement that it is its child. A core that was not heard for three intervals is gone.
 
 Other federators' intervals may be longer than ours, so a core's lifetime goes by the longer of the two.
 """
