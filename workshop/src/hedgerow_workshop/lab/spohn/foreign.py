@@ -119,9 +119,9 @@ class ForeignFederator(Scope):
             return
         state = self._topics.setdefault(topic, _Topic())
         if prefix == CORE_ANN:
-            self._receive_core_ann(topic, state, *struct.unpack("<IIII", payload), now)
+            self._receive_core_ann(topic, state, now, *struct.unpack("<IIII", payload))
         elif prefix == MEMB_ANN:
-            self._receive_memb_ann(topic, state, *struct.unpack("<III", payload), now)
+            self._receive_memb_ann(topic, state, now, *struct.unpack("<III", payload))
         elif prefix == ROUTING:
             origin, sequence, sender, length = struct.unpack_from("<IIIQ", payload)
             assert length == len(payload) - 20
@@ -147,7 +147,7 @@ class ForeignFederator(Scope):
         return now < state.beacon_at + LIFETIMES * self._beacon_s
 
     def _receive_core_ann(
-        self, topic: str, state: _Topic, core: int, sequence: int, distance: int, sender: int, now: float
+        self, topic: str, state: _Topic, now: float, core: int, sequence: int, distance: int, sender: int
     ) -> None:
         if self.number in (core, sender):
             return
@@ -181,7 +181,7 @@ class ForeignFederator(Scope):
             self._publish(parent, MEMB_ANN + topic, payload)
 
     def _receive_memb_ann(
-        self, topic: str, state: _Topic, core: int, sequence: int, sender: int, now: float
+        self, topic: str, state: _Topic, now: float, core: int, sequence: int, sender: int
     ) -> None:
         if not self._is_valid(state, now) or core != state.core:
             return
