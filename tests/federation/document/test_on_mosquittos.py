@@ -132,7 +132,7 @@ async def check_all_flows(publishers: dict[str, tuple[Bus, str]], hearers: list[
 
     async with knocking(
         *[lambda b=bus, t=topic, n=name: knock(b, t, n) for name, (bus, topic) in publishers.items()]
-    ):  # type: ignore[misc]
+    ):
         await until(
             lambda: all(has_heard(heard, name) for heard in hearers for name in publishers),
             "everybody to have heard everybody",

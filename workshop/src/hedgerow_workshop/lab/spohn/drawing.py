@@ -62,8 +62,9 @@ def draw_transmissions(
         ends = [(x + side[0], y + side[1]) for x, y in ((bx, by), (ax, ay))]
         axes.annotate("", ends[0], ends[1], arrowprops=arrow, zorder=3)
         text = f"{sent / count:.2f}" + (f" ({redundant / count:.2f})" if redundant else "")
-        middle = (ax + bx) / 2 + 2.6 * side[0], (ay + by) / 2 + 2.6 * side[1]
-        axes.annotate(text, middle, ha="center", va="center", fontsize=7, color=colour, zorder=4)
+        middle = (ax + bx) / 2 + 1.5 * side[0], (ay + by) / 2 + 2.6 * side[1]
+        beside = "center" if ax != bx else ("left" if side[0] > 0 else "right")
+        axes.annotate(text, middle, ha=beside, va="center", fontsize=7, color=colour, zorder=4)
     axes.set_title(title, y=0.95)
     axes.set_xlim(-0.6, 1.4 * (grid.SIDE - 1) + 0.6)
     axes.set_ylim(-1.4 * (grid.SIDE - 1) - 0.6, 0.8)
