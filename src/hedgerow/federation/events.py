@@ -27,9 +27,11 @@ class DocumentLinkUp:
     history_kind: ClassVar[str] = "joined"
     is_of_nodes: ClassVar[bool] = True
     address: str
+    number: int
+    """Of this node."""
 
     def __str__(self) -> str:
-        return f"the broker at {self.address} is a neighbour's, by the document's wire"
+        return f"{self.address} is a neighbour's broker, by the document's wire; our number is {self.number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from hedgerow.client.connect import connect
 from hedgerow.federation.document.numbers import number_of
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
 from hedgerow_workshop.lab.harness.programs import end_tasks
+from hedgerow_workshop.lab.links import Link
 from hedgerow_workshop.lab.spohn.foreign import FEDERATED, ForeignFederator, ForeignSubscriber
 from tests.forks import start_hedgerow
 from tests.programs import end, run_mosquitto, run_node
@@ -62,8 +63,11 @@ class Ground(AsyncExitStack):
         said = await self.subscriber(broker, f"hedgerow/federation/state/{name}")
         await until(lambda: bool(said), "the sidecar to tell of itself")
 
-    async def foreign(self, number: int, broker: str, neighbours: dict[int, str]) -> ForeignFederator:
-        return await self.enter_async_context(ForeignFederator(number, broker, neighbours))
+    async def foreign(
+        self, number: int, broker: str, neighbours: dict[int, str], core_ann_s: float = 1.0
+    ) -> ForeignFederator:
+        made = ForeignFederator(number, broker, neighbours, core_ann_s=core_ann_s)
+        return await self.enter_async_context(made)
 
     async def bus(self, broker: str) -> Bus:
         self._names += 1
@@ -194,6 +198,33 @@ async def test_a_fabric_with_two_gateways_and_foreign_federators_in_a_ring(groun
         "fourth": (await ground.bus(fourth), FEDERATED + TOPIC),
     }
     await check_all_flows(publishers, hearers)
+
+
+async def test_what_waits_for_a_neighbour_whose_link_was_cut_comes_once(ground: Ground) -> None:
+    """Silently, for longer than probes need to notice, and shorter than a core is believed."""
+    ours, theirs = ground.mosquitto("ours"), ground.mosquitto("theirs")
+    port = int(theirs.rpartition(":")[2])
+    link = await ground.enter_async_context(Link(("127.0.0.1", 0), ("127.0.0.1", port)))
+    neighbour = "mqtt://{}:{}".format(*link.address)
+    await ground.sidecar("1", ours, "--document-neighbour", f"2={neighbour}", "--announce-interval", "5 s")
+    await ground.foreign(2, theirs, {1: ours}, core_ann_s=5.0)
+    heard, bus = await ground.foreign_subscriber(theirs), await ground.bus(ours)
+    knocks = 0
+
+    def knock() -> None:
+        nonlocal knocks
+        knocks += 1
+        bus.publish_nowait(TOPIC, f"knock {knocks}", qos=1)
+
+    async with knocking(knock):
+        await until(lambda: bool(heard), "the first to come")
+        link.cut()
+        await asyncio.sleep(3)
+        link.restore()
+        await until(lambda: f"knock {knocks - 1}".encode() in heard, "the way to be there again")
+    await until(lambda: f"knock {knocks}".encode() in heard, "the last one")
+    first = min(int(payload.split()[1]) for payload in heard)
+    assert heard == {f"knock {number}".encode(): 1 for number in range(first, knocks + 1)}
 
 
 async def test_clients_of_the_document_are_served_at_our_brokers_too(ground: Ground) -> None:

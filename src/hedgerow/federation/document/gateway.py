@@ -220,7 +220,7 @@ class Gateway:
     def linked(self, link: DocumentLink) -> None:
         neighbour = self.neighbours[link.neighbour]
         neighbour.tries, neighbour.reason = 0, ""
-        self._events.append(DocumentLinkUp(neighbour.address))
+        self._events.append(DocumentLinkUp(neighbour.address, self.federator.number))
         self.federator.linked(neighbour.address, self.broker.now)
         self.has_work = True
 
