@@ -15,7 +15,7 @@ from hedgerow.bridges.far_connection import OWN_FILTERS
 from hedgerow.bridges.part import BridgesPart
 from hedgerow.errors import ConfigError
 from hedgerow.federation import federation as machine
-from hedgerow.federation.config import FederationConfig, secret_files
+from hedgerow.federation.config import DOCUMENT_WIRE, DocumentUrl, FederationConfig, secret_files
 from hedgerow.federation.document.gateway import FILTERS as DOCUMENT_FILTERS
 from hedgerow.federation.document.gateway import Gateway, GatewaySettings
 from hedgerow.federation.document.link import DocumentLink
@@ -95,7 +95,7 @@ class FederationPart(Part):
         if config.discover:
             self._discovery = NodeDiscovery(node.node_id, config, node.urls, self._found)
             self._discovery.start()
-        if self._documents:
+        if self._documents or config.wire == DOCUMENT_WIRE:
             self._open_gateway(now)
         if config.home is not None:
             self._stand_beside(config.home, now)
@@ -106,7 +106,7 @@ class FederationPart(Part):
         self.gateway = Gateway(
             self.node.broker,
             GatewaySettings(
-                tuple((str(each.url), each.number) for each in self._documents),
+                _numbered(self._documents),
                 config.data_log_bytes,
                 config.data_log_age_s,
                 config.redundancy,
@@ -165,7 +165,17 @@ class FederationPart(Part):
         self.node.flush()
 
     def reload(self) -> Callable[[], None]:
-        return partial(self._set_neighbours, self._config.read_linked())
+        config = self._config
+        return partial(self._reloaded, config.read_linked(), config.read_document_neighbours())
+
+    def _reloaded(self, linked: tuple[BrokerUrl, ...], documents: tuple[DocumentUrl, ...]) -> None:
+        self._set_neighbours(linked)
+        if self.gateway is not None:
+            for gone in set(map(_address, self._documents)) - set(map(_address, documents)):
+                self._dialler.cancel(gone)
+            self._documents = documents
+            self.gateway.set_neighbours(_numbered(documents), self.node.clock())
+            self.node.flush()
 
     def _set_neighbours(self, neighbours: tuple[BrokerUrl, ...]) -> None:
         """The static ones from now on."""
@@ -231,7 +241,7 @@ class FederationPart(Part):
         self._dialler.dial(peer, places, partial(self.machine.dial_failed, peer), timeout_s)
 
     def _dial_document(self, gateway: Gateway, address: str) -> None:
-        known = next(each.url for each in self._documents if str(each.url) == address)
+        known = next(each.url for each in self._documents if _address(each) == address)
         url = self._config.document_url_to_dial(known)
         password = None if url.password is None else url.password.encode()
 
@@ -292,6 +302,14 @@ class FederationPart(Part):
             yield from gateway_metrics(self.gateway)
         if self.interests is not None:
             yield from interest_metrics(self.interests)
+
+
+def _address(document: DocumentUrl) -> str:
+    return str(document.url)
+
+
+def _numbered(documents: Iterable[DocumentUrl]) -> tuple[tuple[str, int | None], ...]:
+    return tuple((_address(each), each.number) for each in documents)
 
 
 def _that_fit(filters: list[FilterState]) -> Iterator[FilterState]:

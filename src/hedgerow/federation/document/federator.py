@@ -85,8 +85,8 @@ class DocumentFederator:
         self._log = log
         self._redundancy = redundancy
         self._interval_s = announce_interval_s
-        self._numbers: dict[str, int | None] = dict(neighbours)
-        self._probe_topics = {self._probe_topic(address): address for address in self._numbers}
+        self._numbers: dict[str, int | None] = {}
+        self._probe_topics: dict[str, str] = {}
         self._probe_at: dict[str, float] = {}  # of those that are linked and have no number
         self._meshes: dict[str, DocumentMesh] = {}
         self._wanted: set[str] = set()
@@ -96,6 +96,16 @@ class DocumentFederator:
         self._publications: list[DocumentPublication] = []
         self._listens: dict[str, bool] = {}
         self._allowance = Allowance(limits.ENTRIES_PER_S, limits.ENTRIES_BURST_S)
+        self.set_neighbours(neighbours)
+
+    def set_neighbours(self, neighbours: Iterable[tuple[str, int | None]]) -> None:
+        """These from now on. Those that are gone are forgotten by their meshes when they are not heard."""
+        before, self._numbers = self._numbers, dict(neighbours)
+        for address, number in self._numbers.items():
+            self._numbers[address] = before.get(address) if number is None else number
+        self._probe_topics = {self._probe_topic(address): address for address in self._numbers}
+        for address in self._probe_at.keys() - self._numbers.keys():
+            del self._probe_at[address]
 
     def _probe_topic(self, address: str) -> str:
         return f"{PROBE}{self.number}/{blake2b(address.encode(), digest_size=6).hexdigest()}"

@@ -93,13 +93,16 @@ class Gateway:
         self._is_in_fabric = is_in_fabric
         if DocumentNeighbourRole.name not in broker.roles:
             broker.register(DocumentNeighbourRole())
-        limits = settings.keeping.limits
-        self.neighbours = {
-            address: DocumentNeighbour(
-                address, take_session(broker, DOCUMENT_PREFIX + address, limits, token()), now
-            )
-            for address, _ in settings.neighbours
-        }
+        self._limits = settings.keeping.limits
+        self._token = token
+        self.neighbours: dict[str, DocumentNeighbour] = {}
+        self.set_neighbours(settings.neighbours, now)
+        known = {each.session for each in self.neighbours.values()}
+        for session in [
+            each for each in broker.links.values() if each.role.name == DocumentNeighbourRole.name
+        ]:
+            if session not in known:
+                broker.discard(session)  # of an earlier configuration
         self._events: list[GatewayEvent] = []
         self._port = Port(broker, "the document's wire", self._deliver, TRANSPORT)
         self._listening: set[str] = set()
@@ -111,6 +114,21 @@ class Gateway:
         broker.subscriptions.beyond.on_count = self._look
         for topic_filter in (*broker.subscriptions.local.counts, *broker.subscriptions.beyond.counts):
             self._look(topic_filter)
+
+    def set_neighbours(self, neighbours: Iterable[tuple[str, int | None]], now: float) -> None:
+        """These from now on: links to new ones are opened, and what waits for others is given up."""
+        wanted = dict(neighbours)
+        self.broker.now = now
+        for address in self.neighbours.keys() - wanted.keys():
+            gone = self.neighbours.pop(address)
+            if gone.link is not None:
+                gone.link.leave("no neighbour any more", is_for_good=True)
+            self.broker.discard(gone.session)
+        for address in wanted.keys() - self.neighbours.keys():
+            session = take_session(self.broker, DOCUMENT_PREFIX + address, self._limits, self._token())
+            self.neighbours[address] = DocumentNeighbour(address, session, now)
+        self.federator.set_neighbours(wanted.items())
+        self.has_work = True
 
     # What is wanted
 
@@ -209,7 +227,9 @@ class Gateway:
         return link
 
     def dial_failed(self, address: str, reason: str) -> None:
-        neighbour = self.neighbours[address]
+        neighbour = self.neighbours.get(address)
+        if neighbour is None:
+            return
         neighbour.dial_at = self.broker.now + AGAIN_S[min(neighbour.tries, len(AGAIN_S) - 1)]
         neighbour.tries += 1
         if reason != neighbour.reason:
@@ -225,8 +245,8 @@ class Gateway:
         self.has_work = True
 
     def ended(self, link: DocumentLink, reason: str) -> None:
-        neighbour = self.neighbours[link.neighbour]
-        if neighbour.link is not link:
+        neighbour = self.neighbours.get(link.neighbour)
+        if neighbour is None or neighbour.link is not link:
             return
         neighbour.link = None
         if link.is_up:
@@ -259,8 +279,8 @@ class Gateway:
             for topic, is_listening in self.federator.take_listens():
                 self._listen(topic, is_listening)
             for neighbour, topic, payload, is_data in self.federator.take_packets():
-                known = self.neighbours[neighbour]
-                if is_data or known.is_up:
+                known = self.neighbours.get(neighbour)
+                if known is not None and (is_data or known.is_up):
                     write(self.broker, known.session, topic, payload)
 
     @property
