@@ -19,9 +19,9 @@ OTHERS = "mqtt://others:1883"
 
 
 class World:
-    def __init__(self, *, is_in_fabric: bool = False) -> None:
+    def __init__(self, node_id: str = "1", *, is_in_fabric: bool = False) -> None:
         self.now = 1_000.0
-        self.broker = Broker("1", 1, self.now)
+        self.broker = Broker(node_id, 1, self.now)
         self.gateway = Gateway(
             self.broker,
             GatewaySettings(((THEIRS, 2), (OTHERS, 3)), 1 << 20, 0.0, 2, 5.0, Keeping()),
@@ -109,11 +109,39 @@ def test_its_own_interest_is_not_taken_for_that_of_others() -> None:
     assert mesh is not None
     assert mesh.is_listening
     assert not mesh.is_wanted
-    assert world.broker.subscriptions.local.counts["t"] == 1
+    assert world.broker.subscriptions.local.counts["t/#"] == 1
     world.run(60)
     assert world.gateway.federator.mesh_of("t") is None
-    assert "t" not in world.broker.subscriptions.local.counts
-    assert "t" not in world.broker.subscriptions.beyond.counts
+    assert not [each for each in world.broker.subscriptions.local.counts if each.startswith("t")]
+    assert not [each for each in world.broker.subscriptions.beyond.counts if each.startswith("t")]
+
+
+def test_the_interest_of_another_gateway_keeps_no_mesh() -> None:
+    """It is a member while there is a subscriber somewhere, and makes nobody a core."""
+    world = World()
+    other = Port(world.broker, "another gateway", lambda message: None)
+    other.listen("t/#", world.now)
+    world.announce()
+    mesh = world.gateway.federator.mesh_of("t")
+    assert mesh is not None
+    assert mesh.is_wanted
+    world.run(60)
+    assert world.gateway.federator.mesh_of("t") is None
+
+
+def test_a_subscriber_here_is_not_hidden_behind_the_gateways_own_interest() -> None:
+    world = World("5")
+    world.announce()
+    counts = world.broker.subscriptions.local.counts
+    assert (counts.get("t"), counts.get("t/#")) == (None, 1)
+    world.client.subscribe("t", world.now)
+    world.run(0)
+    assert (counts.get("t"), counts.get("t/#")) == (2, None)
+    world.neighbour.publish(Message("t", b"x", 1), world.now)
+    assert len(world.heard) == 1
+    world.client.unsubscribe("t")
+    world.run(0)
+    assert (counts.get("t"), counts.get("t/#")) == (None, 1)
 
 
 def test_what_others_say_at_their_brokers_is_not_for_this_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,7 +17,7 @@ from hedgerow.federation.document.numbers import number_of
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
 from hedgerow_workshop.lab.harness.programs import end_tasks
 from hedgerow_workshop.lab.links import Link
-from hedgerow_workshop.lab.spohn.foreign import FEDERATED, ForeignFederator, ForeignSubscriber
+from hedgerow_workshop.lab.spohn.foreign import CORE_ANN, FEDERATED, ForeignFederator, ForeignSubscriber
 from tests.forks import start_hedgerow
 from tests.programs import end, run_mosquitto, run_node
 from tests.waiting import until
@@ -198,6 +199,33 @@ async def test_a_fabric_with_two_gateways_and_foreign_federators_in_a_ring(groun
         "fourth": (await ground.bus(fourth), FEDERATED + TOPIC),
     }
     await check_all_flows(publishers, hearers)
+
+
+async def test_no_gateway_takes_the_interest_of_another_for_that_of_a_subscriber(ground: Ground) -> None:
+    """The ring of the test before: when the last subscriber has gone, nobody announces anything any more."""
+    third, fourth = ground.mosquitto("third"), ground.mosquitto("fourth")
+    first = ground.node("1", "--federation", "--document-neighbour", f"3={third}")
+    second = ground.node("2", "--neighbour", first, "--document-neighbour", f"4={fourth}")
+    foreign = [
+        await ground.foreign(3, third, {1: first, 4: fourth}),
+        await ground.foreign(4, fourth, {2: second, 3: third}),
+    ]
+    bus = await ground.bus(second)
+    async with AsyncExitStack() as stack:
+        heard: list[bytes] = []
+        await stack.enter_async_context(ForeignSubscriber("last", third, TOPIC, heard.append))
+        async with knocking(lambda: bus.publish_nowait(TOPIC, b"x", qos=1)):
+            await until(lambda: bool(heard), "what is published in the fabric")
+    announcements, since = -1, 0.0
+
+    def is_quiet() -> bool:
+        nonlocal announcements, since
+        now, before = time.monotonic(), announcements
+        announcements = sum(each.received.get(CORE_ANN, 0) for each in foreign)
+        since = since if announcements == before else now
+        return now > since + 3
+
+    await until(is_quiet, "everybody to be quiet")
 
 
 async def test_what_waits_for_a_neighbour_whose_link_was_cut_comes_once(ground: Ground) -> None:

@@ -336,7 +336,7 @@ class DocumentFederator:
         has_smaller = mesh.core is not None and mesh.core <= self.number
         if not has_smaller and mesh.is_wanted and self._may_be_core(mesh, now):
             mesh.become_core(_sequence_at(now), now)
-        elif mesh.is_core and not mesh.is_wanted:
+        elif mesh.is_core and not self._may_be_core(mesh, now):
             mesh.lose_core()
         if mesh.announce_at <= now:
             self._announce(mesh, now)

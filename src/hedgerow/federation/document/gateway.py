@@ -36,6 +36,7 @@ from hedgerow.federation.neighbour_session import Keeping
 from hedgerow.message import Message
 
 FILTERS = tuple(prefix + "#" for prefix in (CORE_ANN, MEMB_ANN, ROUTING, BEACON, FEDERATED))
+ALL_BELOW = "/#"  # and the topic itself
 AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # between two dials
 NEVER = float("inf")
 
@@ -105,7 +106,7 @@ class Gateway:
                 broker.discard(session)  # of an earlier configuration
         self._events: list[GatewayEvent] = []
         self._port = Port(broker, "the document's wire", self._deliver, TRANSPORT)
-        self._listening: set[str] = set()
+        self._listening: dict[str, str] = {}  # topic → by which filter
         self._is_changing = False  # own interests, of which the first is not yet undone or done
         if not is_sidecar:
             for topic_filter in FILTERS:
@@ -136,26 +137,40 @@ class Gateway:
         """Somebody subscribed to it, or no longer is; perhaps this gateway."""
         if self._is_changing:
             return
-        own = topic_filter in self._listening
         table = self.broker.subscriptions
+        own = topic_filter == self._listening.get(_topic_of(topic_filter))
         local, beyond = table.local.counts.get(topic_filter, 0), table.beyond.counts.get(topic_filter, 0)
         self.federator.set_wanted(topic_filter, local > own or beyond > own, self.broker.now)
+        if topic_filter in self._listening:
+            self._listen(topic_filter, True)
         self.has_work = True
 
     def _listen(self, topic: str, is_listening: bool) -> None:
-        """To what is published here, in the fabric, and at the broker that a sidecar stands beside."""
-        beyond = self.broker.subscriptions.beyond
+        """To what is published here, in the fabric, and at the broker that a sidecar stands beside.
+
+        Other gateways would take this one's interest for that of a subscriber, and this one theirs, for ever.
+        So it is in another filter than the topic itself, which no gateway has a mesh for, unless there is a
+        subscriber here: then it must not hide behind the wider one.
+        """
+        before = self._listening.get(topic)
+        has_own = before == topic
+        is_wanted_here = self.broker.subscriptions.local.counts.get(topic, 0) > has_own
+        after = (topic if is_wanted_here else topic + ALL_BELOW) if is_listening else None
+        if after == before:
+            return
         self._is_changing = True
-        if is_listening:
-            self._listening.add(topic)
-            beyond.grow(topic)
-            self._port.listen(topic, self.broker.now)
+        if after is not None:
+            self._listening[topic] = after
+            self.broker.subscriptions.beyond.grow(after)
+            self._port.listen(after, self.broker.now)
         else:
-            self._listening.discard(topic)
-            beyond.shrink(topic)
-            self._port.unsubscribe(topic)
+            self._listening.pop(topic, None)
+        if before is not None:
+            self._port.unsubscribe(before)
+            self.broker.subscriptions.beyond.shrink(before)
         self._is_changing = False
-        self._look(topic)
+        for each in filter(None, (before, after)):
+            self._look(each)
 
     # What is published at this broker
 
@@ -294,3 +309,8 @@ class Gateway:
         for publication in self.held.handle_timer(now):
             self._publish_here(publication)
         self.has_work = True
+
+
+def _topic_of(topic_filter: str) -> str:
+    """Of a filter by which a gateway listens to a topic."""
+    return topic_filter.removesuffix(ALL_BELOW)
