@@ -5,7 +5,7 @@ TEST_ARGS ?=
 # Most tests wait for others more than they compute; more than eight only wait for each other.
 TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores * 2 : 8)))
 FUZZ_SECONDS ?= 120
-CONTROL_PROTOCOLS := federation tunnel delegation stamps commands status
+CONTROL_PROTOCOLS := federation document tunnel delegation stamps commands status
 BENCHES ?= devices broker bridge dashboard federation monitoring multicast pipeline sensors
 
 BIN := .venv/bin

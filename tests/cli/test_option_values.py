@@ -26,6 +26,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "SCOPE": ("nonsense",),
     "HOW": ("nonsense",),
     "ROLE": ("nonsense",),
+    "WIRE": ("nonsense",),
     "ACTION": ("nonsense",),
     "SHAPE": ("nonsense", "tree x"),
     "URL": ("nonsense", "nonsense://h", "mqtt://h:x"),

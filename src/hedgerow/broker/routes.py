@@ -131,6 +131,8 @@ class Interest:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._changed: Callable[[str, bool], None] | None = None
+        self.on_count: Callable[[str], None] | None = None
+        """Told of each filter that has one subscriber more, or less."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -147,6 +149,8 @@ class Interest:
         self._counts[topic_filter] = count
         if count == 1 and self._changed is not None:
             self._changed(topic_filter, True)
+        if self.on_count is not None:
+            self.on_count(topic_filter)
 
     def shrink(self, topic_filter: str) -> None:
         self._counts[topic_filter] -= 1
@@ -154,6 +158,8 @@ class Interest:
             del self._counts[topic_filter]
             if self._changed is not None:
                 self._changed(topic_filter, False)
+        if self.on_count is not None:
+            self.on_count(topic_filter)
 
 
 class SubscriptionTable:
