@@ -120,6 +120,18 @@ def keep_alive(connected: socket.socket) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+class _Accepted(socket.socket):
+    """Its family and type are plain numbers. `accept` and uvloop ask for them five times for each socket, and
+    a tenth of what a connection costs went into the members of enumerations that `socket` makes of them.
+
+    It has to be a `socket.socket`: uvloop closes the descriptor of any other object twice.
+    """
+
+    __slots__ = ()
+    family = socket.SocketType.family  # type: ignore[assignment]
+    type = socket.SocketType.type  # type: ignore[assignment]
+
+
 class Listener:
     """The sockets of one configured address, and what holds for the connections that they accept."""
 
@@ -178,8 +190,6 @@ class Listener:
         sockets, family = self._node.sockets, int(listening.family)
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                # As `accept` does, without the members of enumerations that it and uvloop make of a socket's
-                # family and type, five for each: they took a tenth of what a connection costs.
                 descriptor, peer = listening._accept()  # type: ignore[attr-defined]
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
@@ -187,7 +197,7 @@ class Listener:
                 self._accept_failed(listening, error)
                 return
             self._exhausted = False
-            accepted = socket.SocketType(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, descriptor)
+            accepted = _Accepted(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, descriptor)
             if not sockets.admit(peer[0], self.scheme):
                 accepted.close()
                 continue
