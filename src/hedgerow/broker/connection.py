@@ -41,6 +41,7 @@ from hedgerow.broker.pool import Pool
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Pause
+from hedgerow.compiling import mypyc_attr
 from hedgerow.duplicates import Life
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
@@ -110,6 +111,7 @@ class OwnLife:
         return True
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # as `DialledConnection` does
 class Connection(Channel):
     __slots__ = (
         "alias_bytes",

@@ -20,6 +20,7 @@ from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.limits import QueueLimits
 from hedgerow.broker.stored import StoredQueue
 from hedgerow.broker.unreleased import Unreleased
+from hedgerow.compiling import mypyc_attr
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.mqtt.packets import Packet, Will
@@ -250,6 +251,7 @@ class Attachment(Protocol):
         """The time that was set for the connection has come."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # as `Connection` does
 class Channel(ABC):
     """The connection of a session, for those who deliver to it."""
 
