@@ -2,7 +2,7 @@
 
 mypyc makes C of the very sources that run as plain Python, and a C compiler makes one library of that, in
 which calls from module to module are calls in C. It needs mypy, setuptools and a C compiler, and two minutes
-of a processor. What is made goes into `src/hedgerow/_native`; `hedgerow/native.py` decides whether it is used.
+of a processor. What is made goes into `src/hedgerow/_native`; `hedgerow/native.py` decides about its use.
 """
 
 from __future__ import annotations
