@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hedgerow.broker.access import Access
 from hedgerow.broker.changes import SessionRecord, SubscriptionRecord
@@ -104,11 +104,11 @@ class Suspicion:
         self.relayed = 0  # so many when the last of them ended
 
 
-FREE_QUEUE_BYTES = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
+FREE_QUEUE_BYTES: Final = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
 # What a delivery takes beside its bytes: 150 of a message that waits for others too, 490 with one that does
 # not, 880 where that has properties and is stored. By its bytes alone an empty one cost nothing.
-DELIVERY_BYTES = 600
-STORED_BYTES = 300  # and what a chunk of those in the log does, which may be one or thousands of them
+DELIVERY_BYTES: Final = 600
+STORED_BYTES: Final = 300  # and what a chunk of those in the log does, which may be one or thousands of them
 
 
 class Session:

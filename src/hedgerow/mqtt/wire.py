@@ -9,6 +9,7 @@ raises ValueError. Clause ids are those of MQTT 5.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from hedgerow.errors import ProtocolError
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_EXTENDED
@@ -168,7 +169,7 @@ def encode_utf8_string_pair(value: tuple[str, str]) -> bytes:
 
 
 # First byte and remaining length of the acknowledgements that say nothing but success.
-PUBACK_HEAD = b"\x40\x02"
-PUBREC_HEAD = b"\x50\x02"
-PUBREL_HEAD = b"\x62\x02"
-PUBCOMP_HEAD = b"\x70\x02"
+PUBACK_HEAD: Final = b"\x40\x02"
+PUBREC_HEAD: Final = b"\x50\x02"
+PUBREL_HEAD: Final = b"\x62\x02"
+PUBCOMP_HEAD: Final = b"\x70\x02"
