@@ -43,6 +43,7 @@ $(TOOLS): $(INSTALLED)
 # The modules that a broker spends its time in, compiled: it needs a C compiler. `make plain` takes it away again.
 native: $(TOOLS)
 	@echo "compiling, which takes a minute or two"
+	@mkdir -p .cache
 	@$(BIN)/python tools/build_native.py >.cache/native.log 2>&1 || { cat .cache/native.log; exit 1; }
 	@$(BIN)/python -c "import hedgerow; print('hedgerow runs as', hedgerow.native.STATE)"
 
