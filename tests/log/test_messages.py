@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from itertools import pairwise
@@ -42,9 +43,12 @@ def through_frames(messages: list[Message], first_position: int = 1) -> list[Mes
     return found
 
 
+NAMES = [each.name for each in dataclasses.fields(Message)]
+
+
 def fields(message: Message) -> tuple[object, ...]:
     """All, to the type: 1 and True are equal, as are messages that differ in `first_at`."""
-    return tuple((type(value), value) for value in (getattr(message, name) for name in Message.__slots__))
+    return tuple((type(value), value) for value in (getattr(message, name) for name in NAMES))
 
 
 anything = st.text(max_size=20)  # with lone surrogates and NUL

@@ -9,6 +9,8 @@ one recipient, for that one.
 
 from __future__ import annotations
 
+from typing import Final
+
 from hedgerow.broker.connection import Connection
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK, pump
@@ -23,13 +25,13 @@ from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.mqtt.wire import PUBACK_HEAD
 
-MAX_ALONE_BYTES = 16_000  # The length of a longer packet takes more than two bytes.
-MAX_ALONE_RECIPIENTS = 100  # More of them are looked at as a part of the client's turn.
-NO_PACKET_ID = b"\0\0"
-PUBLISH_AT_LEAST_ONCE = 0x32
-RETAINED_AT_LEAST_ONCE = 0x33
-PUBLISH_FIRST = bytes((PUBLISH_AT_LEAST_ONCE,))
-ACKNOWLEDGEMENT_WORK = 2
+MAX_ALONE_BYTES: Final = 16_000  # The length of a longer packet takes more than two bytes.
+MAX_ALONE_RECIPIENTS: Final = 100  # More of them are looked at as a part of the client's turn.
+NO_PACKET_ID: Final = b"\0\0"
+PUBLISH_AT_LEAST_ONCE: Final = 0x32
+RETAINED_AT_LEAST_ONCE: Final = 0x33
+PUBLISH_FIRST: Final = bytes((PUBLISH_AT_LEAST_ONCE,))
+ACKNOWLEDGEMENT_WORK: Final = 2
 _MQTT_3, _MQTT_5 = WireForm.MQTT_3, WireForm.MQTT_5  # A member is looked up in ten times the time.
 
 

@@ -41,6 +41,7 @@ from hedgerow.broker.pool import Pool
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Pause
+from hedgerow.compiling import mypyc_attr
 from hedgerow.duplicates import Life
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
@@ -65,12 +66,14 @@ from hedgerow.mqtt.refusals import read_refused
 from hedgerow.topics import validate_name
 
 # Work is counted in units of about a microsecond: see `Broker.begin_turn`.
-PACKET_WORK = 5
+PACKET_WORK: Final = 5
 MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
 MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
 MAX_UNREAD_ANSWER_BYTES = 128 * 1024  # A SUBACK may have 2 MB.
 
-SMALL_PACKET_BYTES = 16 * 1024  # So much of a packet may come, and the rest later, without being counted.
+SMALL_PACKET_BYTES: Final = (
+    16 * 1024
+)  # So much of a packet may come, and the rest later, without being counted.
 MAX_PUBLISH_HEAD_BYTES = 2 + 65_535 + 2  # topic and packet identifier
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
 MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
@@ -91,7 +94,7 @@ EXCHANGE: Final = State.EXCHANGE
 CLOSED: Final = State.CLOSED
 
 # What has come meanwhile is not looked at.
-MUST_WAIT = Pause.LOGIN | Pause.POSTPONED | Pause.DELIVERING
+MUST_WAIT: Final = Pause.LOGIN | Pause.POSTPONED | Pause.DELIVERING
 
 
 class Dialect(NamedTuple):
@@ -115,6 +118,7 @@ class OwnLife:
         return True
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # as `DialledConnection` does
 class Connection(Channel):
     __slots__ = (
         "alias_bytes",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence, Set
+from typing import Final
 
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
@@ -31,10 +32,10 @@ PURGE_S = 10.0  # How long what has expired may still take up room.
 # queue that is only a little behind would fall further behind by it.
 WAITED_S = 2.0
 # Units of work: see `Broker.begin_turn`.
-BYTES_PER_WORK = 16  # encoded
+BYTES_PER_WORK: Final = 16  # encoded
 PUMPED_BYTES_PER_WORK = 32
-PUBLICATION_WORK = 2
-DELIVERY_WORK = 4
+PUBLICATION_WORK: Final = 2
+DELIVERY_WORK: Final = 4
 
 
 def encode_properties(broker: BrokerCore, message: Message, own: Properties) -> bytes:

@@ -209,7 +209,7 @@ class Durability:
         changes, self.changes = self.changes, later
         # As of now: where a disk is full it is written again later, and what is seen meanwhile is the next
         # batch's. A message that is known after a crash, and whose deliveries are not, is lost.
-        changes.seen = {page: bits if bits is None else bytes(bits) for page, bits in changes.seen.items()}
+        changes.seen = {page: None if bits is None else bytes(bits) for page, bits in changes.seen.items()}
         self._committing_position = self.next_position
         self._held = staying
         self._committing = going

@@ -21,6 +21,7 @@ from hedgerow.broker.limits import QueueLimits
 from hedgerow.broker.stored import StoredQueue
 from hedgerow.broker.told import NOTHING_TOLD
 from hedgerow.broker.unreleased import Unreleased
+from hedgerow.compiling import mypyc_attr
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.mqtt.packets import Packet, Will
@@ -107,11 +108,11 @@ class Suspicion:
         self.relayed = 0  # so many when the last of them ended
 
 
-FREE_QUEUE_BYTES = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
+FREE_QUEUE_BYTES: Final = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
 # What a delivery takes beside its bytes: 150 of a message that waits for others too, 490 with one that does
 # not, 880 where that has properties and is stored. By its bytes alone an empty one cost nothing.
-DELIVERY_BYTES = 600
-STORED_BYTES = 300  # and what a chunk of those in the log does, which may be one or thousands of them
+DELIVERY_BYTES: Final = 600
+STORED_BYTES: Final = 300  # and what a chunk of those in the log does, which may be one or thousands of them
 
 
 class Session:
@@ -254,6 +255,7 @@ class Attachment(Protocol):
         """The time that was set for the connection has come."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # as `Connection` does
 class Channel(ABC):
     """The connection of a session, for those who deliver to it."""
 

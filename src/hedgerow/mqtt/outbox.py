@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from hedgerow.message import Message
 
-MAX_PACKET_ID = 65_535
+MAX_PACKET_ID: Final = 65_535
 
 
 class Stage(IntEnum):

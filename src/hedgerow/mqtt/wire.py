@@ -178,7 +178,7 @@ def encode_utf8_string_pair(value: tuple[str, str]) -> bytes:
 
 
 # First byte and remaining length of the acknowledgements that say nothing but success.
-PUBACK_HEAD = b"\x40\x02"
-PUBREC_HEAD = b"\x50\x02"
-PUBREL_HEAD = b"\x62\x02"
-PUBCOMP_HEAD = b"\x70\x02"
+PUBACK_HEAD: Final = b"\x40\x02"
+PUBREC_HEAD: Final = b"\x50\x02"
+PUBREL_HEAD: Final = b"\x62\x02"
+PUBCOMP_HEAD: Final = b"\x70\x02"
