@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from hedgerow.native import LISTING, PACKAGE, Finder, State, digest_of, file_of, look
+from hedgerow.native import LISTING, PACKAGE, Finder, NativeState, digest_of, file_of, look
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -57,7 +57,7 @@ def test_the_table_is_of_modules_that_exist() -> None:
 
 
 def test_native_code_of_the_sources_is_used(package: Path) -> None:
-    assert look(package / "_native", package) == State(frozenset({"hedgerow.a"}))
+    assert look(package / "_native", package) == NativeState(frozenset({"hedgerow.a"}))
     assert look(package / "_native", package, "1").modules
 
 
@@ -74,8 +74,8 @@ def test_a_source_that_has_changed_makes_everything_plain(package: Path, source:
 
 
 def test_plain_python_where_nothing_was_built_or_it_is_asked_for(package: Path, tmp_path: Path) -> None:
-    assert look(package / "_native", package, "0") == State(reason="HEDGEROW_NATIVE=0")
-    assert look(tmp_path / "_native", package) == State(reason="no native code was built")
+    assert look(package / "_native", package, "0") == NativeState(reason="HEDGEROW_NATIVE=0")
+    assert look(tmp_path / "_native", package) == NativeState(reason="no native code was built")
     with pytest.raises(ImportError, match="no native code was built"):
         look(tmp_path / "_native", package, "1")
 

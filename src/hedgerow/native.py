@@ -27,7 +27,7 @@ LISTING = f"listing{SUFFIX}.json"
 SWITCH = "HEDGEROW_NATIVE"
 
 
-class State(NamedTuple):
+class NativeState(NamedTuple):
     """What of the compiled modules is used: all, or none for a reason."""
 
     modules: frozenset[str] = frozenset()
@@ -68,26 +68,26 @@ def digest_of(sources: Sequence[str], package: Path = PACKAGE) -> str:
     return digest.hexdigest()
 
 
-def look(folder: Path = FOLDER, package: Path = PACKAGE, switch: str = "") -> State:
+def look(folder: Path = FOLDER, package: Path = PACKAGE, switch: str = "") -> NativeState:
     """What may be used. Raises ImportError where `switch` asks for native code and there is none."""
-    state = State(reason=f"{SWITCH}=0") if switch == "0" else _look(folder, package)
+    state = NativeState(reason=f"{SWITCH}=0") if switch == "0" else _look(folder, package)
     if switch == "1" and not state.modules:
         raise ImportError(f"{SWITCH}=1: {state.reason}; make native compiles it")
     return state
 
 
-def _look(folder: Path, package: Path) -> State:
+def _look(folder: Path, package: Path) -> NativeState:
     try:
         listing = json.loads((folder / LISTING).read_bytes())
     except FileNotFoundError:
-        return State(reason="no native code was built")
+        return NativeState(reason="no native code was built")
     try:
         is_current = digest_of(listing["sources"], package) == listing["digest"]
     except FileNotFoundError:
         is_current = False
     if is_current:
-        return State(frozenset(listing["modules"]))
-    return State(reason="the native code is of other sources", is_stale=True)
+        return NativeState(frozenset(listing["modules"]))
+    return NativeState(reason="the native code is of other sources", is_stale=True)
 
 
 STATE = look(switch=os.environ.get(SWITCH, ""))

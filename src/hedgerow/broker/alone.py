@@ -49,14 +49,16 @@ def remember(connection: Connection, route: Route, name: bytes) -> None:
         and not session.gives_ids
     ):
         most_bytes = connection.broker.limits.queue_bytes_in_memory
-        connection.repeated = Repeated(route, name, connection.protocol_version == MQTT_5, most_bytes).publish
+        connection.repeated = RepeatedAlone(
+            route, name, connection.protocol_version == MQTT_5, most_bytes
+        ).publish
 
 
 Place = tuple[Recipient, WireForm | None, SharedGroup | None]
 """In which form it takes the packet, or None: one of its own; by which shared subscription."""
 
 
-class Repeated:
+class RepeatedAlone:
     """Where a client's last publication went, and what it called the topic."""
 
     __slots__ = ("form", "is_mqtt_5", "most_bytes", "name", "recipients", "route")

@@ -85,7 +85,7 @@ def check_python(config: Config) -> list[Finding]:
     return [Finding(OK, version)]
 
 
-def check_native(config: Config, state: native.State = native.STATE) -> list[Finding]:
+def check_native(config: Config, state: native.NativeState = native.STATE) -> list[Finding]:
     if state.is_stale:
         return [Finding(WARNING, f"not in use: {state.reason}", "compile it anew: make native")]
     if state.modules:

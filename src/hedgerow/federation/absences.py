@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.session import Session
-from hedgerow.federation.lingering import Lingering
+from hedgerow.federation.lingering import LingeringMeshes
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.neighbour_session import take_back
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
@@ -25,7 +25,7 @@ UNHEARD_S = 10.0  # if it never says so: its link may have much else to carry fi
 
 
 class Absences:
-    def __init__(self, broker: Broker, federator: Federator, lingering: Lingering) -> None:
+    def __init__(self, broker: Broker, federator: Federator, lingering: LingeringMeshes) -> None:
         self._broker = broker
         self._lingering = lingering
         self._federator = federator

@@ -29,7 +29,7 @@ from hedgerow.federation.events import LinkNotOpen, RightMissing
 from hedgerow.federation.identities import HEALTHY_S, Identities
 from hedgerow.federation.interests.events import InterestEvent
 from hedgerow.federation.key_proof import NONCE_BYTES, ProvingAcceptor, ProvingDialler
-from hedgerow.federation.lingering import LINGER_INTERVALS, Lingering
+from hedgerow.federation.lingering import LINGER_INTERVALS, LingeringMeshes
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S
 from hedgerow.federation.neighbour_connection import NeighbourConnection
@@ -120,7 +120,7 @@ class Federation:
         self._signs_of_life: dict[str, SignsOfLife] = {}  # on links that neighbours dialled
         self._alive_at = float("inf")
         self._answered_at: dict[Channel, float] = {}  # accepted, and yet to say its first word
-        self._lingering = Lingering(broker, LINGER_INTERVALS * announce_interval_s)
+        self._lingering = LingeringMeshes(broker, LINGER_INTERVALS * announce_interval_s)
         self._absences = Absences(broker, self.federator, self._lingering)
         self._gifts: dict[Session, Gifts] = {}
         self._giving: set[Session] = set()  # to whom they are under way

@@ -19,7 +19,7 @@ from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 LINGER_INTERVALS = 2  # between announcements: a mesh that was not whole is made anew by the next one
 
 
-class Lingering:
+class LingeringMeshes:
     def __init__(self, broker: Broker, linger_s: float) -> None:
         self._broker = broker
         self._linger_s = linger_s

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from hedgerow.federation.document.gateway import Gateway
+from hedgerow.federation.document.gateway import DocumentGateway
 from hedgerow.federation.federation import Federation
 from hedgerow.federation.interests.interests import Interests
 from hedgerow.federation.state import ledgers_of
@@ -100,7 +100,7 @@ def federation_metrics(federation: Federation) -> Iterator[Metric]:
         yield ignored_by_reason(f"hedgerow_federation_{what}_ignored", reasons)
 
 
-def gateway_metrics(gateway: Gateway) -> Iterator[Metric]:
+def gateway_metrics(gateway: DocumentGateway) -> Iterator[Metric]:
     """Of neighbours that speak the document's wire."""
     messages = CounterMetricFamily(
         "hedgerow_federation_document_messages",

@@ -17,7 +17,7 @@ from hedgerow.errors import ConfigError
 from hedgerow.federation import federation as machine
 from hedgerow.federation.config import DOCUMENT_WIRE, DocumentUrl, FederationConfig, secret_files
 from hedgerow.federation.document.gateway import FILTERS as DOCUMENT_FILTERS
-from hedgerow.federation.document.gateway import Gateway, GatewaySettings
+from hedgerow.federation.document.gateway import DocumentGateway, GatewaySettings
 from hedgerow.federation.document.link import DocumentLink
 from hedgerow.federation.document.wire import OWN_TOPICS
 from hedgerow.federation.document.wire import QOS as DOCUMENT_QOS
@@ -63,7 +63,7 @@ class FederationPart(Part):
         self._make_tls = make_tls_context(*tls, "the federation")
         self._dialler = Dialler(node)
         self._discovery: NodeDiscovery | None = None
-        self.gateway: Gateway | None = None  # where neighbours speak the document's wire
+        self.gateway: DocumentGateway | None = None  # where neighbours speak the document's wire
         self.interests: Interests | None = None  # of a sidecar, in what the broker beside it wants
         self._bridges = node.find(BridgesPart)
         if self._config.home is not None and self._bridges is not None:
@@ -103,7 +103,7 @@ class FederationPart(Part):
 
     def _open_gateway(self, now: float) -> None:
         config, machine = self._config, self.machine
-        self.gateway = Gateway(
+        self.gateway = DocumentGateway(
             self.node.broker,
             GatewaySettings(
                 _numbered(self._documents),
@@ -215,7 +215,7 @@ class FederationPart(Part):
         for event in self.machine.take_events():
             self.node.event_log.write(event, now)
 
-    def _serve_gateway(self, gateway: Gateway, now: float) -> None:
+    def _serve_gateway(self, gateway: DocumentGateway, now: float) -> None:
         gateway.serve(now)
         for address in gateway.take_dials():
             self._dial_document(gateway, address)
@@ -240,7 +240,7 @@ class FederationPart(Part):
         timeout_s = min(DIAL_TIMEOUT_S, 0.9 * DIAL_S / max(1, len(peer.addresses)))
         self._dialler.dial(peer, places, partial(self.machine.dial_failed, peer), timeout_s)
 
-    def _dial_document(self, gateway: Gateway, address: str) -> None:
+    def _dial_document(self, gateway: DocumentGateway, address: str) -> None:
         known = next(each.url for each in self._documents if _address(each) == address)
         url = self._config.document_url_to_dial(known)
         password = None if url.password is None else url.password.encode()

@@ -36,7 +36,7 @@ _COUNT_AGAIN_S = 1.0
 _FOR_EACH_MEMBER_S = 0.01
 
 
-class Receipt(NamedTuple):
+class StreamReceipt(NamedTuple):
     """All that was taken of a stream, and is the application's."""
 
     stream: IncomingStream
@@ -81,11 +81,11 @@ class Acknowledger:
             stream.given_bytes += size
             self._given[stream] = None
 
-    def take_receipt(self) -> list[Receipt]:
+    def take_receipt(self) -> list[StreamReceipt]:
         given, self._given = self._given, {}
-        return [Receipt(stream, stream.expected - 1, stream.given_bytes) for stream in given]
+        return [StreamReceipt(stream, stream.expected - 1, stream.given_bytes) for stream in given]
 
-    def acknowledge(self, receipt: list[Receipt], now: float) -> None:
+    def acknowledge(self, receipt: list[StreamReceipt], now: float) -> None:
         within_s = ACKNOWLEDGE_WITHIN_S + _FOR_EACH_MEMBER_S * len(self._senders)
         later = now + min(within_s, ACKNOWLEDGE_AT_MOST_S)
         for stream, sequence, given_bytes in receipt:

@@ -27,7 +27,7 @@ from hedgerow.multicast.limits import (
     MIN_WINDOW_BYTES,
     MulticastLimits,
 )
-from hedgerow.multicast.outgoing import FrameHistory, OutgoingTopic, Progress, Receiver, SentFrame
+from hedgerow.multicast.outgoing import FrameHistory, OutgoingTopic, SentFrame, StreamProgress, StreamReceiver
 from hedgerow.multicast.stats import MulticastStats
 from hedgerow.multicast.timers import Timers
 
@@ -56,7 +56,7 @@ class Flow:
         ask: Callable[[], None],
     ) -> None:
         """`ask`: sends an ASK."""
-        self.receivers: dict[bytes, Receiver] = {}
+        self.receivers: dict[bytes, StreamReceiver] = {}
         self.events: list[LeftBehind] = []
         self.has_opened = False
         """Somebody who was waited for is no longer: those who wait may look again."""
@@ -68,7 +68,7 @@ class Flow:
         self._history = history
         self._by_hash = by_hash
         self._ask = ask
-        self._full: dict[Receiver, None] = {}
+        self._full: dict[StreamReceiver, None] = {}
         self._is_finishing = False
         self._check_at: float | None = None
         self._ask_s = ASK_FIRST_S
@@ -97,7 +97,7 @@ class Flow:
         """Of the receiver that is furthest behind, among those who are waited for."""
         return max((each.outstanding for each in self._waited_for()), default=0)
 
-    def _waited_for(self) -> Iterable[Receiver]:
+    def _waited_for(self) -> Iterable[StreamReceiver]:
         return (each for each in self.receivers.values() if not each.is_left_behind)
 
     def is_awaited(self, now: float) -> bool:
@@ -152,7 +152,7 @@ class Flow:
             if len(self.receivers) >= MAX_RECEIVERS:
                 self._stats.dropped += 1
                 return
-            receiver = self.receivers[member] = Receiver(member)
+            receiver = self.receivers[member] = StreamReceiver(member)
             self.has_opened = True
         self._has_heard = True
         receiver.window = max(MIN_WINDOW_BYTES, min(acknowledgement.window, self._window_bytes))
@@ -171,7 +171,7 @@ class Flow:
             self._full.pop(receiver, None)
         self.has_opened = True
 
-    def _advance(self, receiver: Receiver, outgoing: OutgoingTopic, sequence: int) -> None:
+    def _advance(self, receiver: StreamReceiver, outgoing: OutgoingTopic, sequence: int) -> None:
         progress = outgoing.receivers.get(receiver)
         if progress is None:
             if self._progress_count >= MAX_PROGRESSES:
@@ -179,7 +179,7 @@ class Flow:
                 return
             self._progress_count += 1
             self._unclaimed_bytes -= self._unclaimed.pop(outgoing, 0)
-            progress = outgoing.receivers[receiver] = receiver.progresses[outgoing] = Progress(sequence)
+            progress = outgoing.receivers[receiver] = receiver.progresses[outgoing] = StreamProgress(sequence)
             progress.bytes, progress.messages = outgoing.sent_up_to(sequence)
             receiver.outstanding += outgoing.sent_bytes - progress.bytes
             if not receiver.is_left_behind:
@@ -195,12 +195,12 @@ class Flow:
         if was_needed:
             outgoing.look_again()
 
-    def _has_caught_up(self, receiver: Receiver) -> bool:
+    def _has_caught_up(self, receiver: StreamReceiver) -> bool:
         return receiver.outstanding < receiver.window and all(
             progress.sequence >= outgoing.oldest - 1 for outgoing, progress in receiver.progresses.items()
         )
 
-    def _cease(self, receiver: Receiver, outgoing: OutgoingTopic) -> None:
+    def _cease(self, receiver: StreamReceiver, outgoing: OutgoingTopic) -> None:
         progress = outgoing.receivers.pop(receiver, None)
         if progress is not None:
             self._progress_count -= 1
@@ -275,7 +275,7 @@ class Flow:
         self._has_heard = False
         self._check_later(now)
 
-    def _holding(self) -> list[Receiver]:
+    def _holding(self) -> list[StreamReceiver]:
         """Those for whom somebody waits."""
         holding = dict(self._full)
         if self._is_finishing:
@@ -288,7 +288,7 @@ class Flow:
                     holding[receiver] = None
         return list(holding)
 
-    def _oldest_at(self, receiver: Receiver, now: float) -> float:
+    def _oldest_at(self, receiver: StreamReceiver, now: float) -> float:
         """When the first frame was sent that it has not acknowledged."""
         unacknowledged = (
             outgoing.find(progress.sequence + 1, 1)
@@ -297,7 +297,7 @@ class Flow:
         )
         return min((each.sent_at for found in unacknowledged for each in found), default=now)
 
-    def _leave_behind(self, receiver: Receiver, why: str) -> None:
+    def _leave_behind(self, receiver: StreamReceiver, why: str) -> None:
         receiver.is_left_behind = True
         self._full.pop(receiver, None)
         self._look_again_at(receiver)
@@ -307,6 +307,6 @@ class Flow:
             if len(self.events) < MAX_EVENTS:
                 self.events.append(LeftBehind(receiver.id, why))
 
-    def _look_again_at(self, receiver: Receiver) -> None:
+    def _look_again_at(self, receiver: StreamReceiver) -> None:
         for outgoing in receiver.progresses:
             outgoing.look_again()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from hedgerow.message import Message
 from hedgerow.multicast import frame
-from hedgerow.multicast.acknowledging import Receipt
+from hedgerow.multicast.acknowledging import StreamReceipt
 from hedgerow.multicast.discovery import Discovery
 from hedgerow.multicast.flow import LeftBehind
 from hedgerow.multicast.frame import (
@@ -257,11 +257,11 @@ class Member:
         messages, self.subscriber.messages = self.subscriber.messages, []
         return messages
 
-    def take_receipt(self) -> list[Receipt]:
+    def take_receipt(self) -> list[StreamReceipt]:
         """All that was given since the last one, to be acknowledged when it is taken for good."""
         return self.subscriber.acknowledger.take_receipt()
 
-    def acknowledge(self, receipt: list[Receipt], now: float) -> None:
+    def acknowledge(self, receipt: list[StreamReceipt], now: float) -> None:
         self.subscriber.acknowledger.acknowledge(receipt, now)
 
     def take_missed(self) -> list[Missed]:

@@ -62,7 +62,7 @@ class SentFrame:
         return len(self.body) + FRAME_BYTES
 
 
-class Receiver:
+class StreamReceiver:
     """A member that acknowledges streams of ours."""
 
     __slots__ = ("id", "is_left_behind", "outstanding", "progresses", "window")
@@ -73,10 +73,10 @@ class Receiver:
         self.outstanding = 0
         """Bytes that it has not acknowledged, of all its streams."""
         self.is_left_behind = False
-        self.progresses: dict[OutgoingTopic, Progress] = {}
+        self.progresses: dict[OutgoingTopic, StreamProgress] = {}
 
 
-class Progress:
+class StreamProgress:
     """How far one receiver is in one stream."""
 
     __slots__ = ("bytes", "messages", "sequence", "told")
@@ -136,7 +136,7 @@ class OutgoingTopic:
         self.sent_bytes = 0
         """Of the stream, as windows count them."""
         self.sent_messages = 0
-        self.receivers: dict[Receiver, Progress] = {}
+        self.receivers: dict[StreamReceiver, StreamProgress] = {}
         """Those who acknowledge this stream."""
         self.needed: float = NOBODY
         """Frames beyond this sequence are not acknowledged yet by somebody who is waited for."""
@@ -161,7 +161,7 @@ class OutgoingTopic:
         self.sent_messages += frame.messages
         frame.bytes_up_to, frame.messages_up_to = self.sent_bytes, self.sent_messages
 
-    def sent_up_to(self, sequence: int, known: Progress | None = None) -> tuple[int, int]:
+    def sent_up_to(self, sequence: int, known: StreamProgress | None = None) -> tuple[int, int]:
         """Bytes and messages of the stream up to the end of this frame. Where the history does not go back so
         far, what lies between its beginning and what is `known` counts in equal parts."""
         if not self.history:

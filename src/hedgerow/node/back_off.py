@@ -25,7 +25,7 @@ MAX_FAILING = 4_096  # entries of a table; the one that has failed longest ago g
 MAX_KNOWN = 10_000  # users at sites from which they have logged in
 
 
-class Patience(NamedTuple):
+class BackOffRule(NamedTuple):
     free: int
     """Wrong passwords that cost nothing."""
     first_s: float
@@ -34,15 +34,15 @@ class Patience(NamedTuple):
     """One is forgiven after each such time without another."""
 
 
-PAIR = Patience(free=5, first_s=1.0, most_s=60.0, forgive_s=60.0)
-SITE = Patience(free=20, first_s=0.25, most_s=4.0, forgive_s=10.0)
-USER = Patience(free=20, first_s=0.25, most_s=4.0, forgive_s=60.0)
+PAIR = BackOffRule(free=5, first_s=1.0, most_s=60.0, forgive_s=60.0)
+SITE = BackOffRule(free=20, first_s=0.25, most_s=4.0, forgive_s=10.0)
+USER = BackOffRule(free=20, first_s=0.25, most_s=4.0, forgive_s=60.0)
 
 
 class WrongPasswords:
     """The wrong passwords of many keys, by one rule."""
 
-    def __init__(self, rule: Patience) -> None:
+    def __init__(self, rule: BackOffRule) -> None:
         self.rule = rule
         self._failures: dict[Hashable, tuple[float, float]] = {}  # (how many, when the last one was)
 

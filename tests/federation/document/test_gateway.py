@@ -8,7 +8,7 @@ import pytest
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.port import Port
-from hedgerow.federation.document.gateway import Gateway, GatewaySettings
+from hedgerow.federation.document.gateway import DocumentGateway, GatewaySettings
 from hedgerow.federation.document.link import DOCUMENT_PREFIX
 from hedgerow.federation.document.numbers import OF_OURS, PublicationId, fabric_id
 from hedgerow.federation.neighbour_session import Keeping
@@ -22,7 +22,7 @@ class World:
     def __init__(self, node_id: str = "1", *, is_in_fabric: bool = False) -> None:
         self.now = 1_000.0
         self.broker = Broker(node_id, 1, self.now)
-        self.gateway = Gateway(
+        self.gateway = DocumentGateway(
             self.broker,
             GatewaySettings(((THEIRS, 2), (OTHERS, 3)), 1 << 20, 0.0, 2, 5.0, Keeping()),
             self.now,

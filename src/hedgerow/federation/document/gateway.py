@@ -68,7 +68,7 @@ class GatewaySettings(NamedTuple):
     keeping: Keeping
 
 
-class Gateway:
+class DocumentGateway:
     """`is_in_fabric`: has this node neighbours of our own kind? `token`: any number."""
 
     def __init__(

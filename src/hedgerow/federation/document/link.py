@@ -46,7 +46,7 @@ class DocumentNeighbourRole(Role):
         return False
 
 
-class LinkOwner(Protocol):
+class DocumentLinkOwner(Protocol):
     """Whoever has such neighbours."""
 
     def linked(self, link: DocumentLink) -> None: ...
@@ -59,7 +59,7 @@ class DocumentLink(DialledConnection):
 
     def __init__(
         self,
-        owner: LinkOwner,
+        owner: DocumentLinkOwner,
         broker: Broker,
         neighbour: str,
         session: Session,

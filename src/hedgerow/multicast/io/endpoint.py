@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.message import Message
-from hedgerow.multicast.acknowledging import Receipt
+from hedgerow.multicast.acknowledging import StreamReceipt
 from hedgerow.multicast.groups import CONTROL_TOPIC, IPV4_GROUPS, ipv6_groups
 from hedgerow.multicast.io import mdns, sockets
 from hedgerow.multicast.io.group_sockets import Receivers, Senders, SocketStats
@@ -394,7 +394,7 @@ class MulticastEndpoint:
         if held:
             (self.on_held or self.on_messages)(held)
 
-    def _hand_over(self, receipt: list[Receipt], messages: list[Message]) -> None:
+    def _hand_over(self, receipt: list[StreamReceipt], messages: list[Message]) -> None:
         """The application has these messages, and what else had its turn with them."""
         if self.when_taken is None:
             self._acknowledge(receipt)
@@ -404,13 +404,13 @@ class MulticastEndpoint:
         self.when_taken(partial(self._taken, receipt, size))
         self._regulate()
 
-    def _taken(self, receipt: list[Receipt], size: int) -> None:
+    def _taken(self, receipt: list[StreamReceipt], size: int) -> None:
         self._untaken_bytes -= size
         if self._is_started:
             self._regulate()
             self._acknowledge(receipt)
 
-    def _acknowledge(self, receipt: list[Receipt]) -> None:
+    def _acknowledge(self, receipt: list[StreamReceipt]) -> None:
         self.member.acknowledge(receipt, self.clock())
         if self.member.deadline < self._timer_at:
             self._set_timer()
