@@ -46,6 +46,7 @@ PLAIN = {
     "broker/roles.py": "as are those of the broker",
     "broker/observer.py": "observers too",
     "broker/events.py": "mypyc does not know ClassVar in a dataclass",
+    "node/listener.py": "nor the slots of a socket's class",
 }
 """Those among them that stay as they are, and why."""
 

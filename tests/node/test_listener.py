@@ -9,12 +9,15 @@ import resource
 import socket
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from hedgerow.node.link import Link
+from hedgerow.node.link import Entrance, Link
+from hedgerow.node.listener import Factory
+from hedgerow.node.listeners import Listeners
 from tests.conftest import StartNode
-from tests.node.peers import connected, port_of, running
+from tests.node.peers import connected, part_of, port_of, running, with_part
 from tests.programs import wait_until
 from tests.waiting import until
 
@@ -45,23 +48,47 @@ def test_no_descriptors_left_is_survived(hedgerow_node: StartNode) -> None:
             assert waiting.recv(4) == b"\x20\x02\x00\x00"
 
 
-@pytest.mark.parametrize("method", ["__init__", "connection_made"])
-async def test_a_connection_that_cannot_be_served_ends_and_counts_for_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
-) -> None:
-    def fail(*arguments: object) -> None:
+class BrokenLink(Link):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         raise ValueError("a mistake of ours")
 
-    async with running() as server:
+
+class BrokenLinks(Listeners):
+    """Links that cannot be made, or that fail when they are open."""
+
+    is_broken = True
+    makes_none: ClassVar[bool]
+
+    def factory(self, scheme: str) -> Factory:
+        return self.make
+
+    def make(self, listener: Entrance, address: str) -> Link:
+        if self.is_broken and self.makes_none:
+            raise ValueError("a mistake of ours")
+        return (BrokenLink if self.is_broken else Link)(self.node, listener, address)
+
+
+class NoLinks(BrokenLinks):
+    makes_none = True
+
+
+class FailingLinks(BrokenLinks):
+    makes_none = False
+
+
+@pytest.mark.parametrize("kind", [NoLinks, FailingLinks])
+async def test_a_connection_that_cannot_be_served_ends_and_counts_for_nothing(
+    caplog: pytest.LogCaptureFixture, kind: type[BrokenLinks]
+) -> None:
+    async with running(table=with_part("listeners", kind)) as server:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        with monkeypatch.context() as patch:
-            patch.setattr(Link, method, fail)
-            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
-            if method == "__init__":
-                assert await reader.read() == b""
-                assert "failed to open" in caplog.text
-            writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        if kind is NoLinks:
+            assert await reader.read() == b""
+            assert "failed to open" in caplog.text
+        writer.close()
         await until(lambda: server.sockets.opening == 0, "the connection to be counted no more")
+        part_of(server, kind).is_broken = False
         async with connected(port_of(server), "next"):
             assert server.open_sockets == 1
 

@@ -355,17 +355,29 @@ class FlushingLinks(Listeners):
         return partial(FlushingLink, self.node)
 
 
-async def _writes_to_subscriber(monkeypatch: pytest.MonkeyPatch, size: int) -> int:
-    """How often the node writes to the subscriber of twenty clients, all of which have just sent so much."""
-    writes: list[str] = []
-    transmit = Link.transmit
+class CountedLink(Link):
+    def __init__(self, written: list[str], node: NodeContext, listener: Entrance, address: str) -> None:
+        super().__init__(node, listener, address)
+        self.written = written
 
-    def note(self: Link) -> None:
+    def transmit(self) -> None:
         if self.connection.out:
-            writes.append(self.connection.connected_session().client_id)
-        transmit(self)
+            self.written.append(self.connection.connected_session().client_id)
+        super().transmit()
 
-    async with running() as server, AsyncExitStack() as stack:
+
+class CountedLinks(Listeners):
+    def __init__(self, node: NodeContext) -> None:
+        self.written: list[str] = []
+        super().__init__(node)
+
+    def factory(self, scheme: str) -> Factory:
+        return partial(CountedLink, self.written, self.node)
+
+
+async def _writes_to_subscriber(size: int) -> int:
+    """How often the node writes to the subscriber of twenty clients, all of which have just sent so much."""
+    async with running(table=with_part("listeners", CountedLinks)) as server, AsyncExitStack() as stack:
         subscriber = await stack.enter_async_context(connected(port_of(server), "subscriber"))
         subscriber.send(subscribe("field/#"))
         assert isinstance(await subscriber.receive(), Suback)
@@ -373,21 +385,22 @@ async def _writes_to_subscriber(monkeypatch: pytest.MonkeyPatch, size: int) -> i
             await stack.enter_async_context(connected(port_of(server), f"device-{number}"))
             for number in range(20)
         ]
-        monkeypatch.setattr(Link, "transmit", note)
+        written = part_of(server, CountedLinks).written
+        written.clear()
         for device in devices:
             device.send(Publish("field/1/wind", bytes(size)))
         for _ in devices:
             assert await subscriber.receive() == Publish("field/1/wind", bytes(size))
-        return writes.count("subscriber")
+        return written.count("subscriber")
 
 
-async def test_what_a_turn_reads_from_many_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await _writes_to_subscriber(monkeypatch, 10) == 1
+async def test_what_a_turn_reads_from_many_is_written_once() -> None:
+    assert await _writes_to_subscriber(10) == 1
 
 
-async def test_a_turn_that_reads_much_writes_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_that_reads_much_writes_before_its_end() -> None:
     """So that a slow reader's output does not pile up."""
-    assert await _writes_to_subscriber(monkeypatch, 15_000) in range(2, 20)
+    assert await _writes_to_subscriber(15_000) in range(2, 20)
 
 
 async def test_a_flush_within_a_flush_waits_its_turn() -> None:
