@@ -38,7 +38,7 @@ def remember(connection: Connection, route: Route, name: bytes) -> None:
     recipients = len(route.recipients) + len(route.groups)
     if (
         0 < recipients <= MAX_ALONE_RECIPIENTS
-        and not (route.peers or route.ports or route.elsewhere or route.observers)
+        and not (route.peers or route.ports or route.elsewhere or route.inactive or route.observers)
         and not is_divided(connection.broker, route, route.recipients)
         and not (connection.inbound or connection.attachment or connection.carries_ids)
         and session.role.holds_receive_maximum

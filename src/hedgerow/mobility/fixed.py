@@ -209,11 +209,9 @@ class FixedNode:
             self._deliver(delivery)
 
     def _deliver(self, delivery: Notification) -> None:
-        broker = self.broker
-        route = broker.find_route(delivery.message.topic)
-        broker.durability.store_separately()
+        self.broker.durability.store_separately()
         for callback, qos in delivery.callbacks:
-            self.guests.deliver(callback, delivery, route, qos)
+            self.guests.deliver(callback, delivery, qos)
         self.guests.settle_if_done(delivery)
 
     def _publish_outside(self, message: Message) -> None:

@@ -18,7 +18,7 @@ from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.handle_subscribe import subscribe_for, unsubscribe_for
 from hedgerow.broker.port import Port
-from hedgerow.broker.publishing import deliver_to, deliver_to_rest, observe
+from hedgerow.broker.publishing import deliver_to, deliver_to_rest, observe_matched
 from hedgerow.broker.retaining import retain
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Publisher, Session
@@ -116,7 +116,9 @@ class MobileNode:
     def sync_delegated(self) -> None:
         """The broker leaves out exactly those filters that the machine has delegated."""
         table, delegated = self.broker.subscriptions, self.machine.registries.delegated
-        for topic_filter in table.inactive ^ delegated:
+        for topic_filter in self.machine.registries.take_changed():
+            if (topic_filter in delegated) == (topic_filter in table.inactive):
+                continue
             table.set_active(topic_filter, topic_filter not in delegated)
             self._kept.set_delegated(topic_filter, topic_filter in delegated)
 
@@ -137,26 +139,28 @@ class MobileNode:
             self._deliver(delivery)
 
     def _deliver(self, delivery: Notification) -> None:
+        """It was matched: by the fixed broker, or by the machine. It takes no route here."""
         message, broker = delivery.message, self.broker
-        route = broker.find_route(message.topic)
         assert message.id is not None
         if message.id.origin != broker.node_id:
             if message.retain:
-                retain(broker, message, route, self._uplink)
-            if route.observers:
-                observe(broker, Batch.of_message(self._uplink, message), route)
+                retain(broker, message, broker.find_route(message.topic), self._uplink)
+            observe_matched(broker, Batch.of_message(self._uplink, message))
             self._kept.mark(message)
         broker.durability.store_separately()
+        candidates = self.machine.registries.candidates
         for callback, qos in delivery.callbacks:
             if callback == self._subscribers.own:
-                self._deliver_to_own(message, route)
+                self._deliver_to_own(message)
                 continue
             session = self._subscribers.session_of(callback)
             if session is not None:
-                deliver_to(broker, session, message, route, qos, delivery.is_again)
+                filters = candidates(callback, message.topic)
+                deliver_to(broker, session, message, None, qos, delivery.is_again, filters=filters)
 
-    def _deliver_to_own(self, message: Message, route: Route) -> None:
+    def _deliver_to_own(self, message: Message) -> None:
         """To all whom the fixed broker does not know by name."""
+        route = self.broker.find_route(message.topic)
         deliver_to_rest(self.broker, message, route, self._uplink)
         for recipient in route.recipients:
             if recipient.session.role.is_movable and not self._subscribers.is_known(recipient.session):
@@ -178,8 +182,8 @@ class MobileNode:
     def _take_up(self, session: Session, callback: str) -> None:
         """What an earlier life of this node had delegated for it, and the fixed broker has given back."""
         for topic_filter in self.machine.registries.filters_of(callback) - set(session.subscriptions or ()):
-            registry = self.machine.registries.by_filter[topic_filter]
-            wanted = Subscription(topic_filter, registry.entries[callback].qos)
+            entry = self.machine.registries.by_filter[topic_filter].get(callback)
+            wanted = Subscription(topic_filter, entry.qos if entry is not None else 0)
             subscribe_for(self.broker, session, SubscriptionRecord(wanted))
 
     def keeps(self, session: Session) -> bool:

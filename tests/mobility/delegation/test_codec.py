@@ -56,7 +56,6 @@ events = st.builds(
     st.booleans(),
     st.booleans(),
     st.booleans(),
-    st.booleans(),
 )
 guest_filters = filters | filters.map("$share/name/{}".format)
 lists = st.builds(Registrations, st.lists(registrations, max_size=5).map(tuple))

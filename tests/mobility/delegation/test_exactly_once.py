@@ -186,7 +186,7 @@ class Brokers(RuleBasedStateMachine):
     def registries_have_subscribers(self) -> None:
         for mobile in self.world.mobiles.values():
             if mobile is not None:
-                assert all(registry.entries for registry in mobile.registries)
+                assert all(len(registry) for registry in mobile.registries)
 
     def teardown(self) -> None:
         self.world.heal()

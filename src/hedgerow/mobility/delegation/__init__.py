@@ -19,12 +19,11 @@ matches, and both know which. The protocol, on the two streams of `stream.py`:
    broker, reading n before them, leaves the topic out. Its answer RECOVERED stands in its stream where events
    begin to come unmatched. A delegation that it refuses is answered by RECOVERED as well.
 4. One publication for an event, each way: EVENT says who is notified already and whom the fixed broker is to
-   notify (clients that moved there); NOTIFY says who is to be notified without matching, who is notified
-   already, and whether there is something to match too. It does not list whom the fixed broker has matched:
-   it says "all". The mobile broker keeps what that one holds as of each number that it has acknowledged, so
-   both mean the same subscribers. Whom the fixed broker serves itself, as their clients are there, and who
-   was served before, is excepted by name: of a client that comes or goes the two learn at different times,
-   so what counts is who was there when NOTIFY was written. If these are the most, the others are listed.
+   notify (clients that moved there); NOTIFY says who is to be notified without matching (the callbacks of
+   those whom the fixed broker cannot reach), who is notified already, and whether there is something to match
+   too. The mobile broker asks of each callback whether it is still a subscriber, and of nobody else. Whom the
+   fixed broker serves itself, as their clients are there, is not among them: of a client that comes or goes
+   the two learn at different times, so what counts is who was there when NOTIFY was written.
 5. An event published here is *unsettled* until the fixed broker has handled it and the clients that are there
    have got it, with those who were notified of it (`done`). The fixed broker's notifications for it come
    before that, and what a client there did not get and is handed back; who is done is left out. Afterwards,

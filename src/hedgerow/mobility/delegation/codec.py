@@ -1,6 +1,6 @@
 """Publications of mobile and fixed brokers (`publications.py`): topics, and payloads byte by byte.
 
-Every payload begins with version 1, kind 1, epochs 8 and 8, link 4, number 8, acknowledged 8, settled 8. A
+Every payload begins with version 2, kind 1, epochs 8 and 8, link 4, number 8, acknowledged 8, settled 8. A
 registration is its topic filter, how many subscribers it has, which of the payload's list of callbacks they
 are, each with its QoS, and a counting Bloom filter of them. Since a Bloom filter cannot list its members, and
 must not decide alone who is notified, the list counts, and one that the filter contradicts is refused. An
@@ -47,7 +47,7 @@ from hedgerow.mqtt.wire import (
 )
 from hedgerow.topics import is_local, split_shared, validate_filter, validate_name
 
-VERSION = 1
+VERSION = 2
 _HEADER = Struct("!BBQQIQQQ")
 _LIST_BYTES = 60_000  # A longer list of callbacks is cut: a text of MQTT has 65,535 bytes.
 _MAX_ID_BYTES = 1_024
@@ -223,7 +223,7 @@ def _write_event(body: EventBody) -> bytes:
     message = body.message
     return b"".join(
         (
-            bytes([body.is_to_match | body.is_handed_on << 1 | body.is_all << 2 | body.is_again << 3]),
+            bytes([body.is_to_match | body.is_handed_on << 1 | body.is_again << 2]),
             _write_list([callback for callback, _ in body.callbacks]),
             bytes(qos for _, qos in body.callbacks),
             _write_list(body.served),
@@ -246,14 +246,14 @@ def _read_event(reader: Reader) -> EventBody:
     first = reader.byte()
     text = reader.utf8_string()
     found, reader.position = mqtt_properties.decode(reader.data, reader.position, PUBLISH)
-    if flags > 15 or first > 7 or first & 3 == 3 or any(level > 2 for level in levels):
+    if flags > 7 or first > 7 or first & 3 == 3 or any(level > 2 for level in levels):
         raise CodecError("an event out of bounds")
     _check_is_for_others(topic)
     # A topic alias of the sender's would be sent on to clients, who have to end a connection that has one.
     properties = mqtt_properties.of_message(found)
     message = Message(topic, reader.rest(), first & 3, bool(first & 4), properties, _parse_id(text))
     pairs = tuple(zip(callbacks, levels, strict=True))
-    return EventBody(message, pairs, served, *(bool(flags & bit) for bit in (1, 2, 4, 8)))
+    return EventBody(message, pairs, served, *(bool(flags & bit) for bit in (1, 2, 4)))
 
 
 def _parse_id(text: str) -> MessageId:

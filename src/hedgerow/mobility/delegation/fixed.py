@@ -387,10 +387,7 @@ class FixedSide:
                 self._topics.set(mobile, topic_filter, {})
         for record in left:
             if isinstance(record.body, EventBody):
-                # "All" was said of what is delegated no longer: everything is matched there now.
-                is_to_match = record.body.is_to_match or record.body.is_all
-                is_again = record.body.is_again or record.is_sent
-                body = record.body._replace(is_to_match=is_to_match, is_all=False, is_again=is_again)
+                body = record.body._replace(is_again=record.body.is_again or record.is_sent)
                 mobile.stream.put(PublicationKind.NOTIFY, body, now)
         for callback in self.attached.of(mobile.broker_id):
             mobile.stream.put(PublicationKind.SERVING, Serving(callback, True), now)

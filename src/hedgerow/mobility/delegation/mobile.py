@@ -97,13 +97,12 @@ class MobileSide:
             return
         if is_new:
             for known in self.uplinks.values():
-                known.outside.set(topic_filter, topic_filter, registry)
+                known.outside.set(topic_filter, registry)
             self._tell_own(uplink, [registry], now)
         elif registry.is_delegated:
             registrations = Registrations((registry.as_registration(),))
-            registry.delegations.append(
-                uplink.stream.put(PublicationKind.DELEGATE, registrations, now).number
-            )
+            record = uplink.stream.put(PublicationKind.DELEGATE, registrations, now)
+            registry.delegations += (record.number,)
         self._start_over_if_overfull(uplink)
 
     def unsubscribe(self, callback: str, topic_filter: str, now: float) -> None:
@@ -111,12 +110,12 @@ class MobileSide:
         if registry is None or not self.registries.remove(registry, callback):
             return
         gone = Unsubscription(topic_filter, callback)
-        if not registry.entries:
+        if not len(registry):
             for known in self.uplinks.values():
-                known.outside.remove(topic_filter, topic_filter)
+                known.outside.remove(topic_filter)
             if not registry.is_delegated:
                 gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
-        if self.current is not None and (registry.is_delegated or not registry.entries):
+        if self.current is not None and (registry.is_delegated or not len(registry)):
             self.current.stream.put(PublicationKind.UNSUBSCRIPTION_SINGLE, gone, now)
             self._start_over_if_overfull(self.current)
 

@@ -136,14 +136,7 @@ class Notifier:
         if unsettled is None and self.accepted.seen(message.id):
             self.stats.duplicates += 1
             return
-        if event.is_all and is_current and not (event.callbacks or event.is_to_match):
-            self._notify_all(uplink, event, unsettled)
-            return
         wanted = self._still_wanted(event)
-        if event.is_all:
-            # Who is served there is not done: should the fixed broker be lost, he may not have got it.
-            for name, qos in uplink.matched_there(message.topic, self.registries, event.served).callbacks:
-                wanted[name] = max(qos, wanted.get(name, 0))
         matched: dict[str, int] = {}
         # One that is being left does not know the latest topics, but its word may be the first.
         if event.is_to_match or not is_current:
@@ -166,17 +159,6 @@ class Notifier:
         if not done.isdisjoint(wanted):
             wanted = {name: qos for name, qos in wanted.items() if name not in done}
         self._deliver(message, wanted, event.is_again)
-
-    def _notify_all(self, uplink: Uplink, event: EventBody, unsettled: Unsettled | None) -> None:
-        """What most notifications are: no step for each subscriber, but of those who are done already."""
-        names, callbacks = uplink.matched_there(event.message.topic, self.registries, event.served)
-        if unsettled is not None:
-            done = unsettled.record.done
-            unsettled.record.done = done | names if done else names
-            if not done.isdisjoint(names):
-                callbacks = tuple(pair for pair in callbacks if pair[0] not in done)
-        if callbacks:
-            self.deliveries.append(Notification(event.message, callbacks, event.is_again))
 
     def _still_wanted(self, event: EventBody) -> dict[str, int]:
         topic = event.message.topic

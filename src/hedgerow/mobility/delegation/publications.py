@@ -144,9 +144,6 @@ class EventBody(NamedTuple):
     """The receiver has subscribers of its own for it."""
     is_handed_on: bool = False
     """It was matched before, and only its way changed: its subscriber is with the receiver now."""
-    is_all: bool = False
-    """For everyone who matches and whom the receiver has delegated, by what the header acknowledges, but for
-    those in `served`."""
     is_again: bool = False
     """It was written before, to a fixed broker that was lost: whoever was there may have got it."""
 

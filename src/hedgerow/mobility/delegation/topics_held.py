@@ -58,15 +58,18 @@ class MatchedRegistries:
     """Callback → QoS, of topics that it has delegated."""
     is_to_match: bool = False
     """It matches a topic of it on its own."""
+    here: dict[str, int] = field(default_factory=dict)
+    """Subscribers whose clients are at this broker."""
+    beyond: tuple[tuple[str, int], ...] = ()
+    """Those whom this broker cannot reach."""
 
-    def divide(self, names: Set[str]) -> tuple[dict[str, int], dict[str, int] | None]:
-        """The subscribers that are among these, and the others: None where it is shorter to say "all but the
-        former". Then it takes as long as these names are many, and not as the subscribers are."""
-        among = _highest([{name: each[name] for name in each.keys() & names} for each in self.registries])
-        if self.registries and 2 * len(among) <= max(map(len, self.registries)):
-            return among, None
-        others = {name: qos for name, qos in _highest(self.registries).items() if name not in among}
-        return among, others if len(others) < len(among) or not self.registries else None
+    def divide(self, names: Set[str]) -> int:
+        """These are at this broker. How many subscribers there are."""
+        wanted = _highest(self.registries)
+        self.here = {name: wanted[name] for name in wanted.keys() & names}
+        self.beyond = tuple(pair for pair in wanted.items() if pair[0] not in self.here)
+        self.registries = []
+        return len(wanted)
 
 
 def _highest(registries: Sequence[dict[str, int]]) -> dict[str, int]:
@@ -85,6 +88,8 @@ class Topics:
         self._tree: TopicTree[Key, dict[str, int]] = TopicTree()
         self._events = events
         self._bytes = Pool(max_bytes, MIN_TOPIC_BYTES, 1)
+        self.generation = 0
+        """Grows with each change."""
 
     @property
     def bytes(self) -> int:
@@ -97,6 +102,7 @@ class Topics:
 
     def set(self, mobile: Mobile, topic_filter: str, entries: dict[str, int]) -> None:
         """No entries: it is gone."""
+        self.generation += 1
         before = mobile.topics.pop(topic_filter, None)
         mobile.entries += len(entries) - len(before or ())
         sizes = [topic_bytes(topic_filter, each) if each else 0 for each in (entries, before)]

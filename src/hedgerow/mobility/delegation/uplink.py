@@ -7,18 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hedgerow.message import MessageId
-from hedgerow.mobility.delegation.limits import MAX_NOTIFIED
 from hedgerow.mobility.delegation.publications import PublicationKind, Registrations, Unsubscription
 from hedgerow.mobility.delegation.registries import Registries, Registry
 from hedgerow.mobility.delegation.stream import Record, Stream
-from hedgerow.topics import TopicTree
-
-
-class Notified(NamedTuple):
-    """The subscribers that the fixed broker has matched for events of one topic."""
-
-    names: frozenset[str]
-    callbacks: tuple[tuple[str, int], ...]
+from hedgerow.topics import FilterMap
 
 
 class Unsettled(NamedTuple):
@@ -35,16 +27,10 @@ class Uplink:
     stream: Stream
     own: str
     """This mobile broker's own callback."""
-    outside: TopicTree[str, Registry] = field(default_factory=TopicTree)
+    outside: FilterMap[Registry] = field(default_factory=FilterMap)
     """What is matched here of the events that come from there, as the fixed broker sees it."""
-    delegated: TopicTree[str, dict[str, int]] = field(default_factory=TopicTree)
-    """What is matched there, as the fixed broker sees it: callback → QoS."""
-    notified: dict[str, Notified] = field(default_factory=dict)
-    """By topic, so that an event costs little however many subscribers it has; as long as nothing changes."""
-    notified_but: dict[str, tuple[tuple[str, ...], Notified]] = field(default_factory=dict)
-    """The same without those who were served last time: mostly they are the same this time."""
-    generation: int = 0
-    """Of the registries, when that was found."""
+    delegated: set[str] = field(default_factory=set)
+    """What is matched there, as the fixed broker sees it."""
     unsettled: dict[MessageId, Unsettled] = field(default_factory=dict)
     handed_on: dict[tuple[MessageId, str], Record] = field(default_factory=dict)
     """What follows clients there and is not settled: some of it may be sent back."""
@@ -80,27 +66,23 @@ class Uplink:
                 break
             match record.body:
                 case Registrations():
-                    self._forget_notified()
                     for topic_filter, entries in record.body.topics:
-                        if self._set(topic_filter, dict(entries), registries):
+                        is_own = any(name == self.own for name, _ in entries)
+                        if self._set(topic_filter, is_own, registries):
                             fresh.append(topic_filter)
-                case Unsubscription(topic_filter, callback) if (
-                    record.kind == PublicationKind.UNSUBSCRIPTION_SINGLE
-                ):
-                    self._forget_notified()
-                    before = self.delegated.get(topic_filter, topic_filter)
-                    if before is not None and before.pop(callback, None) is not None and not before:
-                        self.delegated.remove(topic_filter, topic_filter)
+                case Unsubscription(topic_filter) if record.kind == PublicationKind.UNSUBSCRIPTION_SINGLE:
+                    if registries.get(topic_filter) is None:
+                        self.delegated.discard(topic_filter)
         return fresh
 
-    def _set(self, topic_filter: str, entries: dict[str, int], registries: Registries) -> bool:
+    def _set(self, topic_filter: str, is_own: bool, registries: Registries) -> bool:
         registry = registries.get(topic_filter)
-        if self.own in entries:
+        if is_own:
             self.take_back(topic_filter, registry)
             return False
-        is_fresh = self.delegated.get(topic_filter, topic_filter) is None
-        self.delegated.set(topic_filter, topic_filter, entries)
-        self.outside.remove(topic_filter, topic_filter)
+        is_fresh = topic_filter not in self.delegated
+        self.delegated.add(topic_filter)
+        self.outside.remove(topic_filter)
         return is_fresh and registry is not None
 
     def forget(self, record: Record, away: Mapping[str, Uplink]) -> None:
@@ -120,42 +102,14 @@ class Uplink:
 
     def take_back(self, topic_filter: str, registry: Registry | None) -> None:
         """From where the stream is now, this is matched here."""
-        self._forget_notified()
-        self.delegated.remove(topic_filter, topic_filter)
+        self.delegated.discard(topic_filter)
         if registry is not None:
-            self.outside.set(topic_filter, topic_filter, registry)
-
-    def matched_there(self, topic: str, registries: Registries, but: tuple[str, ...] = ()) -> Notified:
-        """All whom the fixed broker has matched, and who have not unsubscribed since it was told of them."""
-        if self.generation != registries.generation or len(self.notified) >= MAX_NOTIFIED:
-            self._forget_notified()
-            self.generation = registries.generation
-        known = self.notified.get(topic)
-        if known is None:
-            wanted: dict[str, int] = {}
-            for _, entries in self.delegated.match(topic):
-                for name, qos in entries.items():
-                    if registries.wants(name, topic):
-                        wanted[name] = max(qos, wanted.get(name, 0))
-            known = self.notified[topic] = Notified(frozenset(wanted), tuple(wanted.items()))
-        if not but:
-            return known
-        last = self.notified_but.get(topic)
-        if last is None or last[0] != but:
-            names = known.names.difference(but)
-            fewer = Notified(names, tuple(pair for pair in known.callbacks if pair[0] in names))
-            last = self.notified_but[topic] = but, fewer
-        return last[1]
-
-    def _forget_notified(self) -> None:
-        self.notified.clear()
-        self.notified_but.clear()
+            self.outside.set(topic_filter, registry)
 
     def know_nothing(self, registries: Registries) -> None:
         """The fixed broker has no topics yet: all is matched here."""
-        self._forget_notified()
-        self.delegated = TopicTree()
-        self.outside = TopicTree()
+        self.delegated = set()
+        self.outside = FilterMap()
         for registry in registries:
-            self.outside.set(registry.topic_filter, registry.topic_filter, registry)
+            self.outside.set(registry.topic_filter, registry)
         self.handed_on.clear()
