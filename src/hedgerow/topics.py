@@ -332,6 +332,10 @@ class FilterMap(Generic[V]):
         value = self._exact.get(topic_filter)
         return value if value is not None else self._wild.get(topic_filter)
 
+    def exact(self, name: str) -> V | None:
+        """Of the filter that is this very name."""
+        return self._exact.get(name)
+
     def values(self) -> Iterator[V]:
         yield from self._exact.values()
         yield from self._wild.values()

@@ -115,12 +115,12 @@ class MobileNode:
 
     def sync_delegated(self) -> None:
         """The broker leaves out exactly those filters that the machine has delegated."""
-        table, delegated = self.broker.subscriptions, self.machine.registries.delegated
-        for topic_filter in self.machine.registries.take_changed():
-            if (topic_filter in delegated) == (topic_filter in table.inactive):
-                continue
-            table.set_active(topic_filter, topic_filter not in delegated)
-            self._kept.set_delegated(topic_filter, topic_filter in delegated)
+        table, registries = self.broker.subscriptions, self.machine.registries
+        for topic_filter in registries.take_changed():
+            is_delegated = registries.is_delegated(topic_filter)
+            if is_delegated != (topic_filter in table.inactive):
+                table.set_active(topic_filter, not is_delegated)
+                self._kept.set_delegated(topic_filter, is_delegated)
 
     # Publications
 
@@ -181,10 +181,12 @@ class MobileNode:
 
     def _take_up(self, session: Session, callback: str) -> None:
         """What an earlier life of this node had delegated for it, and the fixed broker has given back."""
-        for topic_filter in self.machine.registries.filters_of(callback) - set(session.subscriptions or ()):
-            entry = self.machine.registries.by_filter[topic_filter].get(callback)
-            wanted = Subscription(topic_filter, entry.qos if entry is not None else 0)
-            subscribe_for(self.broker, session, SubscriptionRecord(wanted))
+        for topic_filter in self.machine.adopted.pop(callback, set()) - set(session.subscriptions or ()):
+            registry = self.machine.registries.get(topic_filter)
+            entry = registry.get(callback) if registry is not None else None
+            if entry is not None:
+                wanted = Subscription(topic_filter, entry.qos)
+                subscribe_for(self.broker, session, SubscriptionRecord(wanted))
 
     def keeps(self, session: Session) -> bool:
         is_sent = session.client_id in self._handover.sent

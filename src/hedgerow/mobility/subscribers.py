@@ -112,7 +112,7 @@ class Subscribers:
             return known[1]
         here = [self.callback_of(each.session) for each in route.recipients if self.is_known(each.session)]
         there = {self.callback_of(each.session): each.qos for each in route.elsewhere}
-        matched = self._machine.matched([*here, self.own], there)
+        matched = self._machine.matched(route.topic, [*here, self.own], there)
         self._matched[route.topic] = route, matched
         return matched
 

@@ -282,7 +282,7 @@ class World:
         here = {name: qos for name, qos in wanted.items() if name not in away}
         duplicates = mobile.stats.duplicates
         there = {name: qos for name, qos in wanted.items() if name in away}
-        mobile.publish(message, mobile.matched(here, there), self.now)
+        mobile.publish(message, mobile.matched(message.topic, here, there), self.now)
         if mobile.stats.duplicates == duplicates:
             self._notify([Notification(message, tuple(here.items()))])
         self.settle(mobile_id)

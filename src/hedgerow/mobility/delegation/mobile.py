@@ -79,6 +79,8 @@ class MobileSide:
         self.registries = self.notifier.registries
         self.uplinks: dict[str, Uplink] = {}
         self.current: Uplink | None = None
+        self.adopted: dict[str, set[str]] = {}
+        """By callback, filters that were given back and that its client has not taken up yet."""
         self._epochs = count(epoch)
         self._events: list[DelegationEvent] = []
         self._travellers = Travellers(self.notifier, self._events)
@@ -281,10 +283,10 @@ class MobileSide:
         """Grows with each change that makes what `matched` gave void."""
         return self.registries.generation
 
-    def matched(self, here: Iterable[str], there: Mapping[str, int]) -> Matched:
+    def matched(self, topic: str, here: Iterable[str], there: Mapping[str, int]) -> Matched:
         """`here` are those that the broker notifies itself, `there` (callback → QoS) clients that are at a
         fixed broker and have an active subscription. It is good for any event of that topic."""
-        return self.notifier.matched(here, there)
+        return self.notifier.matched(topic, here, there)
 
     def publish(self, message: Message, matched: Matched, now: float) -> None:
         """An event that was published here, and of which the broker has notified `matched.here`."""
@@ -413,6 +415,7 @@ class MobileSide:
             for callback, qos in entries:
                 if addresses.owner_of(callback) == self.broker_id and callback != own:
                     self.subscribe(callback, topic_filter, qos, now)
+                    self.adopted.setdefault(callback, set()).add(topic_filter)
         elif entries:
             gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
             uplink.stream.put(PublicationKind.UNSUBSCRIPTION_SINGLE, gone, now)

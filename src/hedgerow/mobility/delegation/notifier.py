@@ -54,9 +54,9 @@ class Notifier:
         self.registries.generation += uplink is not None
         return uplink
 
-    def matched(self, here: Iterable[str], there: Mapping[str, int]) -> Matched:
+    def matched(self, topic: str, here: Iterable[str], there: Mapping[str, int]) -> Matched:
         names = frozenset(here)
-        served = tuple(name for name in names if self.registries.has_delegated(name))
+        served = tuple(names.intersection(self.registries.match_delegated(topic)))
         return Matched(names, served, tuple(there.items()))
 
     def settle(self, uplink: Uplink, unsettled: Unsettled, only: str | None = None) -> bool:

@@ -6,7 +6,7 @@ is found by its filter, packed, and unpacked when it is active again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from hedgerow.mobility.delegation import addresses
@@ -26,12 +26,14 @@ class RegistryEntry(NamedTuple):
 class Registry:
     """The subscribers of one topic filter, all of them this mobile broker's own."""
 
-    __slots__ = ("_entries", "delegations", "is_delegated", "topic_filter")
+    __slots__ = ("_entries", "delegations", "is_delegated", "is_told", "topic_filter")
 
     def __init__(self, topic_filter: str) -> None:
         self.topic_filter = topic_filter
         self.is_delegated = False
         """The fixed broker matches it, for all that is written to it from now on."""
+        self.is_told = False
+        """The fixed broker has handled the delegation."""
         self.delegations: tuple[int, ...] = ()
         """The numbers by which that was written, or who subscribes since: each may be refused."""
         # Callback → QoS and `since` in one number; where they are few and delegated, one behind the other.
@@ -55,8 +57,13 @@ class Registry:
         for callback, packed in pairs:
             yield callback, RegistryEntry(packed & 3, packed >> 2)
 
+    def __contains__(self, callback: object) -> bool:
+        entries = self._entries
+        return callback in (entries if isinstance(entries, dict) else entries[::2])
+
     def get(self, callback: str) -> RegistryEntry | None:
-        return next((entry for name, entry in self.items() if name == callback), None)
+        packed = self._unpacked().get(callback)
+        return None if packed is None else RegistryEntry(packed & 3, packed >> 2)
 
     def set(self, callback: str, entry: RegistryEntry) -> None:
         entries = self._unpacked()
@@ -74,7 +81,7 @@ class Registry:
         self._pack(self._unpacked())
 
     def activate(self) -> None:
-        self.is_delegated, self.delegations = False, ()
+        self.is_delegated, self.is_told, self.delegations = False, False, ()
         self._entries = self._unpacked()
 
     def _unpacked(self) -> dict[str, int]:
@@ -104,9 +111,9 @@ class Registries:
         """Grows with each change of who subscribes to what, and of what is delegated."""
         self.recalls = 0
         """How often everything was activated, cold as it may be: who delegates has to look at all again."""
-        self._filters: dict[str, set[str]] = {}  # by callback
+        self._names: dict[str, str] = {}  # the one copy of each callback
+        self._counts: dict[str, int] = {}  # of filters, by callback
         self._wild: dict[str, set[str]] = {}  # by callback, of those that have wildcards
-        self._delegated: set[str] = set()
         self._changed: dict[str, None] = {}  # filters that were delegated, or are so no more
 
     def __iter__(self) -> Iterator[Registry]:
@@ -122,39 +129,36 @@ class Registries:
 
     def add(self, registry: Registry, callback: str, qos: int, published: int) -> None:
         self.generation += 1
-        before = registry.get(callback) if self._has(callback, registry.topic_filter) else None
+        callback = self._names.setdefault(callback, callback)
+        before = registry.get(callback)
         registry.set(callback, RegistryEntry(qos, before.since if before else published))
-        self._filters.setdefault(callback, set()).add(registry.topic_filter)
+        self._counts[callback] = self._counts.get(callback, 0) + (before is None)
         if is_wildcard(registry.topic_filter):
             self._wild.setdefault(callback, set()).add(registry.topic_filter)
-
-    def _has(self, callback: str, topic_filter: str) -> bool:
-        return topic_filter in self._filters.get(callback, ())
 
     def remove(self, registry: Registry, callback: str) -> bool:
         """False: it was no subscriber. With its last one a registry is gone."""
         if not registry.pop(callback):
             return False
         self.generation += 1
-        for by_callback in (self._filters, self._wild):
-            filters = by_callback.get(callback, set())
-            filters.discard(registry.topic_filter)
-            if not filters:
-                by_callback.pop(callback, None)
+        self._wild.get(callback, set()).discard(registry.topic_filter)
+        self._counts[callback] -= 1
+        if not self._counts[callback]:
+            del self._counts[callback], self._names[callback]
+            self._wild.pop(callback, None)
         if not len(registry):
             self.by_filter.remove(registry.topic_filter)
-            self._set_delegated(registry.topic_filter, False)
+            self._changed[registry.topic_filter] = None
         return True
 
     def deactivate(self, registry: Registry, number: int) -> None:
         self.generation += 1
         registry.delegate(number)
-        self._set_delegated(registry.topic_filter, True)
+        self._changed[registry.topic_filter] = None
 
-    def _set_delegated(self, topic_filter: str, is_delegated: bool) -> None:
-        if is_delegated != (topic_filter in self._delegated):
-            self._changed[topic_filter] = None
-            (self._delegated.add if is_delegated else self._delegated.discard)(topic_filter)
+    def is_delegated(self, topic_filter: str) -> bool:
+        registry = self.by_filter.get(topic_filter)
+        return registry is not None and registry.is_delegated
 
     def take_changed(self) -> Iterable[str]:
         """Filters that have become delegated, or active, since this was asked last; or both."""
@@ -165,11 +169,11 @@ class Registries:
         """Those of them (or of all) that were delegated."""
         self.recalls += topic_filters is None
         chosen = []
-        for topic_filter in list(self._delegated if topic_filters is None else topic_filters):
+        for topic_filter in list(self.by_filter if topic_filters is None else topic_filters):
             registry = self.by_filter.get(topic_filter)
             if registry is not None and registry.is_delegated:
                 registry.activate()
-                self._set_delegated(topic_filter, False)
+                self._changed[topic_filter] = None
                 chosen.append(topic_filter)
         self.generation += bool(chosen)
         return chosen
@@ -188,28 +192,18 @@ class Registries:
         return wanted
 
     def knows(self, callback: str) -> bool:
-        return callback in self._filters
+        return callback in self._counts
 
     def wants(self, callback: str, topic: str) -> bool:
         """Is it a subscriber? A question about one, which takes no matching of the others."""
-        if self._has(callback, topic):
+        registry = self.by_filter.exact(topic)
+        if registry is not None and callback in registry:
             return True
         return any(matches(topic_filter, topic) for topic_filter in self._wild.get(callback, ()))
 
     def candidates(self, callback: str, topic: str) -> Iterable[str]:
         """The filters of this subscriber among which those are that match."""
         return (topic, *self._wild.get(callback, ()))
-
-    @property
-    def delegated(self) -> Set[str]:
-        """Topic filters."""
-        return self._delegated
-
-    def filters_of(self, callback: str) -> Set[str]:
-        return self._filters.get(callback, set())
-
-    def has_delegated(self, callback: str) -> bool:
-        return not self._delegated.isdisjoint(self._filters.get(callback, ()))
 
 
 def subscribers(registries: Iterable[Registry]) -> dict[str, int]:

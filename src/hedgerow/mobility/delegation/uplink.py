@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hedgerow.message import MessageId
-from hedgerow.mobility.delegation.publications import PublicationKind, Registrations, Unsubscription
+from hedgerow.mobility.delegation.publications import PublicationKind, Registrations
 from hedgerow.mobility.delegation.registries import Registries, Registry
 from hedgerow.mobility.delegation.stream import Record, Stream
 from hedgerow.topics import FilterMap
@@ -29,8 +29,6 @@ class Uplink:
     """This mobile broker's own callback."""
     outside: FilterMap[Registry] = field(default_factory=FilterMap)
     """What is matched here of the events that come from there, as the fixed broker sees it."""
-    delegated: set[str] = field(default_factory=set)
-    """What is matched there, as the fixed broker sees it."""
     unsettled: dict[MessageId, Unsettled] = field(default_factory=dict)
     handed_on: dict[tuple[MessageId, str], Record] = field(default_factory=dict)
     """What follows clients there and is not settled: some of it may be sent back."""
@@ -70,9 +68,6 @@ class Uplink:
                         is_own = any(name == self.own for name, _ in entries)
                         if self._set(topic_filter, is_own, registries):
                             fresh.append(topic_filter)
-                case Unsubscription(topic_filter) if record.kind == PublicationKind.UNSUBSCRIPTION_SINGLE:
-                    if registries.get(topic_filter) is None:
-                        self.delegated.discard(topic_filter)
         return fresh
 
     def _set(self, topic_filter: str, is_own: bool, registries: Registries) -> bool:
@@ -80,10 +75,11 @@ class Uplink:
         if is_own:
             self.take_back(topic_filter, registry)
             return False
-        is_fresh = topic_filter not in self.delegated
-        self.delegated.add(topic_filter)
         self.outside.remove(topic_filter)
-        return is_fresh and registry is not None
+        if registry is None or registry.is_told or not registry.is_delegated:
+            return False
+        registry.is_told = True
+        return True
 
     def forget(self, record: Record, away: Mapping[str, Uplink]) -> None:
         """It is settled."""
@@ -102,13 +98,11 @@ class Uplink:
 
     def take_back(self, topic_filter: str, registry: Registry | None) -> None:
         """From where the stream is now, this is matched here."""
-        self.delegated.discard(topic_filter)
         if registry is not None:
             self.outside.set(topic_filter, registry)
 
     def know_nothing(self, registries: Registries) -> None:
         """The fixed broker has no topics yet: all is matched here."""
-        self.delegated = set()
         self.outside = FilterMap()
         for registry in registries:
             self.outside.set(registry.topic_filter, registry)
