@@ -11,7 +11,7 @@ are not: the mobile broker owns them, and is told when a guest changes them here
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from urllib.parse import quote
@@ -24,6 +24,7 @@ from hedgerow.broker.port import Port
 from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message
 from hedgerow.mobility.coordination import first_epoch, is_coordination
+from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.events import (
     CalledBack,
     ClientMoved,
@@ -44,7 +45,7 @@ from hedgerow.mobility.renewals import is_name_unverified, renew
 from hedgerow.mobility.roles import MOBILE_PREFIX, MobileBrokerRole, MobileClientRole, register_own_roles
 from hedgerow.mobility.sessions import end_session, may_have_come
 from hedgerow.mqtt.extension import Renewal, parse_address
-from hedgerow.mqtt.packets import Publish, Subscription
+from hedgerow.mqtt.packets import Packet, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.rates import is_loopback
 from hedgerow.topics import split_shared
@@ -89,6 +90,7 @@ class FixedNode:
         self._filters: Counter[str] = Counter()
         self._offers: dict[str, dict[str, Iterator[None]]] = {}  # by mobile broker and topic filter
         self._links: dict[str, Channel] = {}
+        self._extended: set[Channel] = set()  # of those, the ones that read PUBCALLBACK
         self._addresses: dict[str, str] = {}  # where the clients of a mobile broker reach it
         self._users: dict[str, str | None] = {}  # as whom a mobile broker logged in last
         self._homeward: list[str] = []  # guests who subscribed to what only their mobile broker can match
@@ -154,13 +156,15 @@ class FixedNode:
             return f"no right to delegate: {topic}"
         return None
 
-    def accepted(self, connection: Channel, address: str) -> None:
+    def accepted(self, connection: Channel, address: str, is_extended: bool) -> None:
         mobile_id = _mobile_of(connection)
         if address and address not in self._homes and not _is_at(address, connection.address):
             # Anyone could be meant: this broker's guests would all connect there, at its word.
             self._events.append(HomeNotProved(mobile_id, address, connection.address))
             address = ""
         self._links[mobile_id] = connection
+        if is_extended:
+            self._extended.add(connection)
         self._addresses[mobile_id] = address
         self._users[mobile_id] = connection.connected_session().username
         whose = owner_of(self._users[mobile_id], connection.address)
@@ -175,6 +179,7 @@ class FixedNode:
         mobile_id = _mobile_of(connection)
         if self._links.get(mobile_id) is connection:
             del self._links[mobile_id]
+            self._extended.discard(connection)
             self.machine.link_down(mobile_id, self.broker.now)
             self._forget_if_gone(mobile_id)
             self.has_work = True
@@ -184,11 +189,11 @@ class FixedNode:
             self._addresses.pop(mobile_id, None)
             self._users.pop(mobile_id, None)
 
-    def receive(self, connection: Channel, topic: str, payload: bytes) -> None:
+    def receive(self, connection: Channel, publication: Message) -> None:
         mobile_id = _mobile_of(connection)
-        self.machine.receive_publication(mobile_id, topic, payload, self.broker.now)
+        self.machine.receive_publication(mobile_id, publication, self.broker.now)
         self._kept.note(stores=True, but=mobile_id)
-        if not topic.startswith(f"{self.domain}/"):
+        if not codec.is_event(publication) and not publication.topic.startswith(f"{self.domain}/"):
             # It would be of no use, and say nothing, for as long as it is there.
             connection.disconnect(Reason.NOT_AUTHORIZED, f"the domain of this broker is {self.domain}")
         self.has_work = True
@@ -324,9 +329,14 @@ class FixedNode:
             self._deliver_all()
             # Each is for the link that there is now: a later one would take a HELLO of this for its own.
             written = [(self._links.get(name), each) for name, each in self.machine.take_publications()]
-            if written:
+            packets = [
+                (link, codec.packet_of(each, link in self._extended))
+                for link, each in written
+                if link is not None
+            ]
+            if packets:
                 # What they acknowledge is stored before they leave.
-                self.broker.durability.when_committed(partial(_write, written))
+                self.broker.durability.when_committed(partial(_write, packets))
 
     def _handle_event(self, event: DelegationEvent, now: float) -> None:
         match event:
@@ -434,10 +444,10 @@ def guest_right(username: str) -> str:
     return GUEST_RIGHT + quote(username, safe="")
 
 
-def _write(publications: list[tuple[Channel | None, Message]]) -> None:
-    for link, publication in publications:
-        if link is not None and link.is_connected:
-            link.send_packet(Publish(publication.topic, publication.payload, 0, False))
+def _write(packets: Sequence[tuple[Channel, Packet]]) -> None:
+    for link, packet in packets:
+        if link.is_connected:
+            link.send_packet(packet)
 
 
 def _is_own(topic_filter: str) -> bool:

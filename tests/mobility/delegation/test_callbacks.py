@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.mobility.delegation import codec
-from hedgerow.mobility.delegation.publications import EventBody
+from hedgerow.mobility.delegation.publications import EventBody, PublicationKind
 from tests.mobility.delegation.test_sides import delegate, mobile_of
 from tests.mobility.delegation.world import TAKEOVER_AFTER_S, World
 
 
 def notification(world: World) -> EventBody:
     """The one that is on its way to m1."""
-    (publication,) = (found for found in world.links["m1", "f1"].down if found.topic.endswith("/notify"))
-    _, _, body = codec.decode("notify", publication.payload)
+    read = [codec.read(found) for found in world.links["m1", "f1"].down]
+    (body,) = (body for kind, _, body in read if kind == PublicationKind.NOTIFY)
     assert isinstance(body, EventBody)
     return body
 

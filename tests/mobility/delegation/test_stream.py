@@ -13,8 +13,7 @@ def receive(stream: Stream, publications: list[Message]) -> list[str]:
     """The callbacks in what is accepted: they tell which it was."""
     accepted = []
     for publication in publications:
-        _, _, action = codec.split_topic(publication.topic)
-        kind, header, body = codec.decode(action, publication.payload)
+        kind, header, body = codec.read(publication)
         if isinstance(body, HelloBody):
             if stream.receive_hello(header, body, 0.0):
                 stream.begin_anew()

@@ -366,14 +366,14 @@ class World:
             if not (link.is_connected and link.up and fixed is not None):
                 break
             publication = link.up.popleft()
-            fixed.receive_publication(mobile_id, publication.topic, publication.payload, self.now)
+            fixed.receive_publication(mobile_id, publication, self.now)
             self.settle(fixed_id)
         for _ in range(down):
             mobile = self.mobiles[mobile_id]
             if not (link.is_connected and link.down and mobile is not None):
                 break
             publication = link.down.popleft()
-            mobile.receive_publication(fixed_id, publication.topic, publication.payload, self.now)
+            mobile.receive_publication(fixed_id, publication, self.now)
             self.settle(mobile_id)
 
     def run(self) -> None:

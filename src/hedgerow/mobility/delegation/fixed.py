@@ -42,9 +42,11 @@ from hedgerow.mobility.delegation.limits import (
 )
 from hedgerow.mobility.delegation.publications import (
     ACTIONS,
+    EVENTS,
     FROM_MOBILE,
     OF_GUESTS,
     PLAN_PREFIX,
+    UNNUMBERED,
     Body,
     EmptyBody,
     EventBody,
@@ -258,21 +260,18 @@ class FixedSide:
 
     # What mobile brokers write
 
-    def receive_publication(self, sender: str, topic: str, payload: bytes, now: float) -> None:
+    def receive_publication(self, sender: str, publication: Message, now: float) -> None:
         """`sender` is the mobile broker whose connection brought it."""
-        mobile = self.mobiles.get(sender)
+        mobile, topic = self.mobiles.get(sender), publication.topic
         try:
-            domain, broker_id, action = codec.split_topic(topic)
             if mobile is None:
                 raise codec.CodecError("it may not delegate here")
-            if domain != self.domain:
-                raise codec.CodecError("another domain")
-            if broker_id != sender:
-                raise codec.CodecError("in the name of another broker")
-            if action == ACTIONS[PublicationKind.DEACTIVATE_NO] and not payload:
-                self._renew_topics(mobile)
+            if not codec.is_numbered(publication):
+                self._handle_unnumbered(mobile, publication, now)
                 return
-            kind, header, body = codec.decode(action, payload)
+            kind, header, body = codec.read(publication)
+            if kind not in EVENTS:
+                self._check_topic(sender, topic)
             if kind not in FROM_MOBILE:
                 raise codec.CodecError(f"{kind.name} is for a fixed broker to write")
         except codec.CodecError as error:
@@ -288,6 +287,28 @@ class FixedSide:
                 # It asks, and never says that it has got the answers.
                 self._forget(mobile)
                 self._events.append(Forgotten(sender, "it acknowledges nothing"))
+
+    def _check_topic(self, sender: str, topic: str) -> str:
+        """The action. The document's prose has the sender in the topic, its examples the recipient."""
+        domain, broker_id, action = codec.split_topic(topic)
+        if domain != self.domain:
+            raise codec.CodecError("another domain")
+        if broker_id not in (sender, self.broker_id):
+            raise codec.CodecError("in the name of another broker")
+        return action
+
+    def _handle_unnumbered(self, mobile: Mobile, publication: Message, now: float) -> None:
+        """What needs no list of ours, as published: also from one who numbers nothing."""
+        action, payload = self._check_topic(mobile.broker_id, publication.topic), publication.payload
+        kind = next((each for each in UNNUMBERED if ACTIONS[each] == action), None)
+        if kind == PublicationKind.UNSUBSCRIPTION_SINGLE:
+            callback = codec.read_callback(payload)
+            for topic_filter in mobile.delegated:
+                self._handle(mobile, kind, Unsubscription(topic_filter, callback), publication.topic, now)
+        elif kind is None or payload:
+            raise codec.CodecError("no number in a stream")
+        else:
+            self._handle(mobile, kind, EmptyBody(), publication.topic, now)
 
     def _handle(self, mobile: Mobile, kind: PublicationKind, body: Body, topic: str, now: float) -> None:
         match body:

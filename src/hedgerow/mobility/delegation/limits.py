@@ -18,7 +18,6 @@ MAX_REGISTRIES = 100_000  # topic filters of one mobile broker at a fixed one
 MAX_TOPIC_BYTES = 512 * 1024 * 1024
 MIN_TOPIC_BYTES = 1024 * 1024
 MAX_ENTRIES = 100_000  # subscriptions in them
-MAX_NOTIFIED = 1_000  # topics of which a mobile broker knows by heart who is behind "all"
 MAX_EXPECTED = 100_000  # clients that mobile brokers say are on their way to a fixed one
 MIN_EXPECTED = 1_000  # of one user or address, while there is room; otherwise as many as it leaves free
 ORDINARY_CHARS = 256  # of a client's user: a longer one counts as several clients

@@ -32,6 +32,7 @@ from hedgerow.mobility.delegation.limits import (
 )
 from hedgerow.mobility.delegation.notifier import Matched, Notifier
 from hedgerow.mobility.delegation.publications import (
+    EVENTS,
     FROM_FIXED,
     Body,
     EmptyBody,
@@ -317,13 +318,17 @@ class MobileSide:
 
     # What fixed brokers write
 
-    def receive_publication(self, fixed_id: str, topic: str, payload: bytes, now: float) -> None:
-        uplink = self.uplinks.get(fixed_id)
+    def receive_publication(self, fixed_id: str, publication: Message, now: float) -> None:
+        uplink, topic = self.uplinks.get(fixed_id), publication.topic
         try:
-            domain, broker_id, action = codec.split_topic(topic)
-            if uplink is None or broker_id != fixed_id or domain != self.domain:
+            if uplink is None:
                 raise codec.CodecError("it is not from the fixed broker of this one")
-            kind, header, body = codec.decode(action, payload)
+            kind, header, body = codec.read(publication)
+            if kind not in EVENTS:
+                domain, broker_id, _ = codec.split_topic(topic)
+                # The document's prose has the sender in the topic, its examples the recipient.
+                if broker_id not in (fixed_id, self.broker_id) or domain != self.domain:
+                    raise codec.CodecError("it is not from the fixed broker of this one")
             if kind not in FROM_FIXED:
                 raise codec.CodecError(f"{kind.name} is for a mobile broker to write")
         except codec.CodecError as error:

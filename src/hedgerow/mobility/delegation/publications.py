@@ -64,7 +64,16 @@ ACTIONS = {
     PublicationKind.SUBSCRIPTION: "serving/subscription",
     PublicationKind.UNSUBSCRIPTION: "serving/unsubscription",
 }
+EVENTS = {PublicationKind.EVENT, PublicationKind.NOTIFY}
+"""Of the content plane: the events themselves, under their own topics."""
 OF_STREAM = {PublicationKind.HELLO, PublicationKind.ACKNOWLEDGE, PublicationKind.NOTHING}
+UNNUMBERED = {
+    PublicationKind.UNSUBSCRIPTION_SINGLE,
+    PublicationKind.UNSUBSCRIPTION_ALL,
+    PublicationKind.DEACTIVATE_ALL,
+    PublicationKind.DEACTIVATE_NO,
+}
+"""What is taken without a number in a stream, too, as the document has it."""
 OF_GUESTS = {PublicationKind.SUBSCRIPTION, PublicationKind.UNSUBSCRIPTION}
 FROM_FIXED = (
     OF_STREAM | OF_GUESTS | {PublicationKind.RECOVERED, PublicationKind.NOTIFY, PublicationKind.SERVING}
@@ -85,6 +94,10 @@ class StreamHeader(NamedTuple):
     """Of the other side's stream, what had been handled when this was written."""
     settled: int = 0
     """Of that, what is done with: no client of the sender waits for it any more."""
+    other: int = 0
+    """Of the sender's other plane, what it had written when this was written."""
+    other_acknowledged: int = 0
+    """Of the receiver's other plane, what the sender had handled when this was written."""
 
 
 class HelloBody(NamedTuple):

@@ -296,15 +296,15 @@ class Stream:
             else:
                 body = body._replace(message=_with_remaining_interval(body.message, now))
         header = self._header(record.number, record.acknowledged, record.settled)
-        payload = codec.encode(kind, header, body)
-        is_too_large = self._max_bytes and len(payload) > self._max_bytes - AROUND_A_PAYLOAD
+        publication = codec.write(self._domain, self._broker_id, kind, header, body)
+        is_too_large = self._max_bytes and publication.size > self._max_bytes - AROUND_A_PAYLOAD
         if is_too_large and isinstance(body, EventBody):
             # It was put when the limit was not known, or has callbacks without end. The other side would
             # close, and be sent it again first thing on the next connection.
-            kind = PublicationKind.NOTHING
-            payload = codec.encode(kind, header, EmptyBody())
+            nothing = PublicationKind.NOTHING
+            publication = codec.write(self._domain, self._broker_id, nothing, header, EmptyBody())
             self._counts.overflowed += 1
-        self._write_payload(kind, payload)
+        self._out.append(publication)
         if record.acknowledged == self.received and record.settled == self._settled:
             self._owes_acknowledgement = False
 
@@ -312,11 +312,7 @@ class Stream:
         return StreamHeader(self.epoch, self.peer_epoch, self.peer_link, number, acknowledged, settled)
 
     def _write(self, kind: PublicationKind, header: StreamHeader, body: Body) -> None:
-        self._write_payload(kind, codec.encode(kind, header, body))
-
-    def _write_payload(self, kind: PublicationKind, payload: bytes) -> None:
-        topic = codec.topic_of(self._domain, self._broker_id, kind)
-        self._out.append(Message(topic, payload, qos=1))
+        self._out.append(codec.write(self._domain, self._broker_id, kind, header, body))
 
 
 def _size(body: Body) -> int:
