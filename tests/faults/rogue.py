@@ -15,7 +15,13 @@ from contextlib import asynccontextmanager, suppress
 from hedgerow.message import Message, Properties
 from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.events import DelegationStats
-from hedgerow.mobility.delegation.publications import Body, HelloBody, PublicationKind, StreamHeader
+from hedgerow.mobility.delegation.publications import (
+    CONTENT,
+    Body,
+    HelloBody,
+    PublicationKind,
+    StreamHeader,
+)
 from hedgerow.mobility.delegation.stream import Stream
 from hedgerow.mobility.roles import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.mqtt.ids import NODE_PROPERTY
@@ -82,9 +88,9 @@ class Rogue:
 
     def write(self, kind: PublicationKind, body: Body, domain: str = DOMAIN) -> Message:
         """What `say` would write, without saying it: whatever is made of it does not count in the stream."""
-        stream = self.stream
+        stream, plane = self.stream, self.stream.content if kind in CONTENT else self.stream.process
         header = StreamHeader(
-            stream.epoch, stream.peer_epoch, stream.peer_link, stream.number + 1, stream.received
+            stream.epoch, stream.peer_epoch, stream.peer_link, plane.number + 1, plane.received
         )
         return codec.write(domain, self.name, kind, header, body)
 
@@ -105,7 +111,7 @@ class Rogue:
             if self.stream.receive_hello(header, body, 0.0):
                 self.stream.begin_anew()
         elif self.stream.accept(kind, header):
-            self.stream.acknowledged(header)
+            self.stream.acknowledged(kind, header)
             self.heard.append((kind, body))
 
     async def drain(self) -> None:

@@ -276,7 +276,7 @@ async def test_words_that_break_a_rule_are_refused(
             assert any(
                 f"'rogue' is refused '{topic}'" in line and why in line for line in tower.log.splitlines()
             ), (topic, why, tower.log)
-        assert not rogue.stream.received
+        assert not rogue.stream.process.received
         await those.hear()
     assert "refused" not in tractor.log
 

@@ -38,6 +38,8 @@ from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.notifier import Matched
 from hedgerow.mobility.delegation.publications import (
+    ACKNOWLEDGEMENTS,
+    CONTENT,
     EVENTS,
     FROM_FIXED,
     FROM_MOBILE,
@@ -257,7 +259,7 @@ def check_delegation(data: bytes) -> None:
 def _check_side(
     side: FixedSide | MobileSide, sender: str, kinds: Sequence[PublicationKind], steps: Steps
 ) -> None:
-    now, number = 1.0, 0
+    now, numbers = 1.0, {True: 0, False: 0}
     header, body = StreamHeader(9, 0, 1, 0, 0), HelloBody(0, 0)
     hello = delegation.write(DOMAIN, sender, PublicationKind.HELLO, header, body)
     side.receive_publication(sender, hello, now)
@@ -274,14 +276,14 @@ def _check_side(
                 side.link_down(sender, now)
                 side.link_up(sender)
                 side.receive_publication(sender, hello, now)
-                number = 0
+                numbers = {True: 0, False: 0}
             case _:
-                number += kind is not PublicationKind.ACKNOWLEDGE
+                numbers[kind in CONTENT] += kind not in ACKNOWLEDGEMENTS
                 acknowledged = steps.number(4)
-                header = StreamHeader(9, 1, 1, number, acknowledged, acknowledged)
+                header = StreamHeader(9, 1, 1, numbers[kind in CONTENT], acknowledged, acknowledged)
                 events = " 0 1" if kind in EVENTS else ""
-                numbers = f"{delegation.VERSION} {kind} 1 {' '.join(map(str, header))}{events}"
-                pairs = ((delegation.STREAM_PROPERTY, numbers),)
+                text = f"{delegation.VERSION} {kind} 1 {' '.join(map(str, header))}{events}"
+                pairs = ((delegation.STREAM_PROPERTY, text),)
                 written = Message(topic, steps.text(), properties={"user_property": pairs})
                 side.receive_publication(sender, written, now)
         for _, message in side.take_publications():

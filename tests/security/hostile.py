@@ -148,7 +148,7 @@ class Thief(Peer):
             if stream.receive_hello(header, body, now):
                 stream.begin_anew()
         elif stream.accept(kind, header):
-            stream.acknowledged(header)
+            stream.acknowledged(kind, header)
 
     def _take(self) -> list[Packet]:
         return [

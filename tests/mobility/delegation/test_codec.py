@@ -71,7 +71,7 @@ events = st.builds(
 guest_filters = filters | filters.map("$share/name/{}".format)
 lists = st.builds(Registrations, st.lists(registrations, max_size=5).map(tuple))
 BODIES: dict[PublicationKind, st.SearchStrategy[Body]] = {
-    PublicationKind.HELLO: st.builds(HelloBody, numbers, st.integers(0, 2**64 - 1)),
+    PublicationKind.HELLO: st.builds(HelloBody, numbers, st.integers(0, 2**64 - 1), numbers),
     PublicationKind.DELEGATE: lists,
     PublicationKind.RECOVERED: lists,
     PublicationKind.RECOVER: st.builds(Filters, st.lists(filters, max_size=5).map(tuple)),

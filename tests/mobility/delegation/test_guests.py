@@ -248,10 +248,10 @@ def test_a_receipt_of_a_stream_that_has_ended_settles_nothing_of_the_next(world:
     (old,) = world.outboxes["f1"]
     assert old.delivery.receipt is not None
     fixed.mobiles["m1"].stream.begin_anew()
-    fixed.mobiles["m1"].stream.received = old.delivery.receipt[1]
+    fixed.mobiles["m1"].stream.content.received = old.delivery.receipt[1]
     fixed.mobiles["m1"].stream.hold()
     fixed.settle(*old.delivery.receipt)
-    assert len(fixed.mobiles["m1"].stream.holding) == 1
+    assert len(fixed.mobiles["m1"].stream.content.holding) == 1
     world.stop("f1")
     world.revive("f1", with_memory=False)
 

@@ -12,6 +12,8 @@ from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.notifier import Matched
 from hedgerow.mobility.delegation.publications import (
+    ACKNOWLEDGEMENTS,
+    CONTENT,
     FROM_FIXED,
     FROM_MOBILE,
     Body,
@@ -39,10 +41,10 @@ def write(side: MobileSide | FixedSide, sender: str, written: list[Item]) -> Non
     header = StreamHeader(9, 0, 1, 0, 0)
     hello = codec.write(DOMAIN, sender, PublicationKind.HELLO, header, HelloBody(0, 0))
     side.receive_publication(sender, hello, 1.0)
-    number = 0
+    numbers = {True: 0, False: 0}
     for kind, body, acknowledged in written:
-        number += kind != PublicationKind.ACKNOWLEDGE
-        header = StreamHeader(9, 1, 1, number, acknowledged, acknowledged)
+        numbers[kind in CONTENT] += kind not in ACKNOWLEDGEMENTS
+        header = StreamHeader(9, 1, 1, numbers[kind in CONTENT], acknowledged, acknowledged)
         side.receive_publication(sender, codec.write(DOMAIN, sender, kind, header, body), 1.0)
 
 

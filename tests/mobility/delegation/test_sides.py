@@ -479,7 +479,7 @@ DELEGATION = Registrations((Registration("t/1", (("a@m1", 1),)),))
 def known_at(side: FixedSide) -> list[object]:
     """Of each mobile broker: its topics, and how far the streams are."""
     return [
-        (name, dict(mobile.topics), mobile.stream.received, mobile.stream.number)
+        (name, dict(mobile.topics), mobile.stream.process.received, mobile.stream.process.number)
         for name, mobile in side.mobiles.items()
     ]
 

@@ -21,7 +21,7 @@ from hedgerow.mobility.delegation.events import (
     Notification,
 )
 from hedgerow.mobility.delegation.fixed import FixedSide
-from hedgerow.mobility.delegation.limits import DelegationLimits
+from hedgerow.mobility.delegation.limits import WINDOW_BYTES, DelegationLimits
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.registries import subscribers
 from hedgerow.topics import matches
@@ -53,11 +53,13 @@ class Waiting:
 
 
 class World:
-    def __init__(self, mobile_ids: tuple[str, ...], fixed_ids: tuple[str, ...]) -> None:
+    def __init__(
+        self, mobile_ids: tuple[str, ...], fixed_ids: tuple[str, ...], window_bytes: int = WINDOW_BYTES
+    ) -> None:
         self.now = 1_000.0
         self.epochs = 0
         self.sequence = 0
-        self.limits = DelegationLimits()
+        self.limits = DelegationLimits(window_bytes=window_bytes)
         """Of all sides."""
         self.logs = {name: DuplicateLog(1 << 20) for name in mobile_ids + fixed_ids}
         self.mobiles: dict[str, MobileSide | None] = {name: self._new_mobile(name) for name in mobile_ids}

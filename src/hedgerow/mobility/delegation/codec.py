@@ -183,11 +183,11 @@ def filter_of(registration: Registration) -> CountingBloomFilter:
 
 
 def _write_hello(body: HelloBody) -> bytes:
-    return body.known_epoch.to_bytes(8, "big") + body.received.to_bytes(8, "big")
+    return b"".join(number.to_bytes(8, "big") for number in body)
 
 
 def _read_hello(reader: Reader) -> HelloBody:
-    return HelloBody(_read_eight_bytes(reader), _read_eight_bytes(reader))
+    return HelloBody(_read_eight_bytes(reader), _read_eight_bytes(reader), _read_eight_bytes(reader))
 
 
 def _read_eight_bytes(reader: Reader) -> int:
@@ -492,6 +492,7 @@ _NOTHING = _Form(_write_nothing, _read_nothing)
 _FORMS = {
     PublicationKind.HELLO: _Form(_write_hello, _read_hello),
     PublicationKind.ACKNOWLEDGE: _NOTHING,
+    PublicationKind.EVENTS_ACKNOWLEDGE: _NOTHING,
     PublicationKind.NOTHING: _NOTHING,
     PublicationKind.DELEGATE: _REGISTRATIONS,
     PublicationKind.UNSUBSCRIPTION_SINGLE: _Form(_write_unsubscription_single, _read_nothing),

@@ -93,7 +93,9 @@ class Distributor:
                 notification = EventBody(message, matched.beyond, served, is_to_match, is_again=is_again)
                 self.notify(self._mobiles[mobile_id], notification, now)
 
-    def handle_event(self, mobile: Mobile, event: EventBody, is_public: bool, now: float) -> None:
+    def handle_event(
+        self, mobile: Mobile, event: EventBody, is_public: bool, version: int, now: float
+    ) -> None:
         """An event that was published at the mobile broker, or that follows a client to here. `is_public`:
         also for others than its own clients."""
         message = event.message
@@ -107,6 +109,9 @@ class Distributor:
         found = {} if is_known else dict(self._match(message.topic))
         # It has matched on its own what it matches on its own.
         matched = found.pop(mobile.broker_id, None)
+        if not is_known and (then := self._topics.match_as_of(mobile, message.topic, version)) is not None:
+            then.divide(self._attached.may_be_of(mobile.broker_id))
+            matched = then
         self._answer(mobile, event, wanted, matched or MatchedRegistries(), source, now)
         if is_public and public is not None and not is_known:
             if public != message.id:

@@ -42,6 +42,7 @@ from hedgerow.mobility.delegation.limits import (
 )
 from hedgerow.mobility.delegation.publications import (
     ACTIONS,
+    CONTENT,
     EVENTS,
     FROM_MOBILE,
     OF_GUESTS,
@@ -137,7 +138,7 @@ class FixedSide:
                 return
             waiting = self._waiting.setdefault(whose, Waiting())
             stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats, self.limits, waiting)
-            stream.receipts_before = self._spent_receipts
+            stream.content.receipts_before = self._spent_receipts
             mobile = self.mobiles[mobile_id] = Mobile(mobile_id, stream, whose)
             self._places.change(whose, 1)
         mobile.gone_at = None
@@ -189,7 +190,8 @@ class FixedSide:
         self._topics.clear(mobile)
         self.attached.expect_none_of(mobile.broker_id)
         stream = mobile.stream
-        self._spent_receipts = max(self._spent_receipts, stream.receipts_before + stream.received)
+        spent = stream.content.receipts_before + stream.content.received
+        self._spent_receipts = max(self._spent_receipts, spent)
         stream.waiting_bytes = 0
         del self.mobiles[mobile.broker_id]
         self._places.change(mobile.whose, -1)
@@ -281,9 +283,15 @@ class FixedSide:
             if mobile.stream.receive_hello(header, body, now):
                 self._hand_back(mobile, now)
         elif mobile.stream.accept(kind, header):
-            self._handle(mobile, kind, body, topic, now)
-            mobile.stream.acknowledged(header)
-            if mobile.stream.is_overfull:
+            if isinstance(body, EventBody):
+                mobile.forget_before(header.other)
+                self._handle_event(mobile, body, topic, header.other, now)
+            else:
+                self._handle(mobile, kind, body, topic, now)
+            if mobile.stream.content.received >= header.other and kind not in CONTENT:
+                mobile.forget_before(header.number)  # All events from before it have been read.
+            mobile.stream.acknowledged(kind, header)
+            if mobile.stream.is_overfull or len(mobile.undone) > self.limits.undone:
                 # It asks, and never says that it has got the answers.
                 self._forget(mobile)
                 self._events.append(Forgotten(sender, "it acknowledges nothing"))
@@ -312,8 +320,6 @@ class FixedSide:
 
     def _handle(self, mobile: Mobile, kind: PublicationKind, body: Body, topic: str, now: float) -> None:
         match body:
-            case EventBody():
-                self._handle_event(mobile, body, topic, now)
             case Registrations():
                 self._handle_delegate(mobile, body, topic, now)
             case Filters():
@@ -334,7 +340,8 @@ class FixedSide:
             case EmptyBody() if kind == PublicationKind.DEACTIVATE_NO:
                 self._renew_topics(mobile)
 
-    def _handle_event(self, mobile: Mobile, event: EventBody, topic: str, now: float) -> None:
+    def _handle_event(self, mobile: Mobile, event: EventBody, topic: str, version: int, now: float) -> None:
+        """`version`: how much was agreed when it was written. More may have been since."""
         is_status = _is_status(mobile.broker_id, event.message.topic)
         if event.message.topic[:1] == "$" and not is_status:
             self.refuse(
@@ -346,7 +353,7 @@ class FixedSide:
         is_public = event.is_handed_on or is_status or self._may_write(mobile.broker_id, event.message.topic)
         if not is_public:
             self.refuse(mobile.broker_id, topic, f"no right to publish to {event.message.topic!r}")
-        self._distributor.handle_event(mobile, event, is_public, now)
+        self._distributor.handle_event(mobile, event, is_public, version, now)
         if self.stats.unknown_callbacks != unknown:
             self._events.append(DelegationRefused(mobile.broker_id, topic, NOT_ITS_OWN))
 
@@ -400,6 +407,7 @@ class FixedSide:
     def _hand_back(self, mobile: Mobile, now: float) -> None:
         """One of the two knows nothing of the other: its topics first, then what has waited."""
         left = mobile.stream.begin_anew()
+        mobile.undone.clear()
         delegated = mobile.delegated
         self.attached.expect_none_of(mobile.broker_id)
         self._give_back(mobile, delegated, now)

@@ -32,6 +32,7 @@ from hedgerow.mobility.delegation.limits import (
 )
 from hedgerow.mobility.delegation.notifier import Matched, Notifier
 from hedgerow.mobility.delegation.publications import (
+    CONTENT,
     EVENTS,
     FROM_FIXED,
     Body,
@@ -105,6 +106,7 @@ class MobileSide:
         elif registry.is_delegated:
             registrations = Registrations((registry.as_registration(),))
             record = uplink.stream.put(PublicationKind.DELEGATE, registrations, now)
+            uplink.note(record)
             registry.delegations += (record.number,)
         self._start_over_if_overfull(uplink)
 
@@ -134,6 +136,7 @@ class MobileSide:
         ]
         for row in rows(chosen):
             record = uplink.stream.put(PublicationKind.DELEGATE, Registrations(row), now)
+            uplink.note(record)
             for topic_filter, _ in row:
                 self.registries.deactivate(self.registries.by_filter[topic_filter], record.number)
         return [topic_filter for topic_filter, _ in chosen]
@@ -161,7 +164,7 @@ class MobileSide:
     def _tell_own(self, uplink: Uplink, registries: Iterable[Registry], now: float) -> None:
         """These topics are matched here, from this number on."""
         for row in rows([registry.as_own(self.broker_id) for registry in registries]):
-            uplink.stream.put(PublicationKind.DELEGATE, Registrations(row), now)
+            uplink.note(uplink.stream.put(PublicationKind.DELEGATE, Registrations(row), now))
 
     def _start_over_if_overfull(self, uplink: Uplink) -> None:
         """A fixed broker that is away for long is told all anew, rather than every change meanwhile."""
@@ -185,7 +188,7 @@ class MobileSide:
             # It was to be left, and has been told so or not: it is told all topics after that.
             uplink.deactivated = uplink.farewell = None
             self._tell_own(uplink, self.registries, now)
-            uplink.introduced = uplink.stream.number
+            uplink.introduced = uplink.stream.process.number
         self.current = self.uplinks[fixed_id] = uplink
         self.registries.activate()
         if old is None:
@@ -338,19 +341,40 @@ class MobileSide:
         if isinstance(body, HelloBody):
             self._handle_hello(uplink, header, body, now)
         elif uplink.stream.accept(kind, header):
-            for topic_filter in uplink.advance(header.acknowledged, self.registries):
-                self._events.append(Delegated(uplink.fixed_id, topic_filter))
-            self._handle(uplink, kind, header, body, now)
-            for record in uplink.stream.acknowledged(header):
-                uplink.forget(record, self.notifier.away)
+            if kind in CONTENT:
+                self._receive_event(uplink, kind, header, body, now)
+            else:
+                self._receive_agreement(uplink, kind, header, body, now)
             self._advance(now)
 
-    def _handle(
+    def _receive_event(
         self, uplink: Uplink, kind: PublicationKind, header: StreamHeader, body: Body, now: float
     ) -> None:
+        uplink.advance(header.other_acknowledged, self.registries)
+        if isinstance(body, EventBody):
+            self.notifier.notify(uplink, uplink is self.current, body, header.acknowledged, now)
+        for record in uplink.stream.acknowledged(kind, header):
+            uplink.forget(record, self.notifier.away)
+        self._catch_up(uplink)
+
+    def _receive_agreement(
+        self, uplink: Uplink, kind: PublicationKind, header: StreamHeader, body: Body, now: float
+    ) -> None:
+        for topic_filter in uplink.told(header.acknowledged, self.registries):
+            self._events.append(Delegated(uplink.fixed_id, topic_filter))
+        self._handle(uplink, body, header, now)
+        uplink.stream.acknowledged(kind, header)
+        uplink.ahead = header.other, header.acknowledged
+        self._catch_up(uplink)
+
+    def _catch_up(self, uplink: Uplink) -> None:
+        """No event is on its way that was written before what was agreed last."""
+        written, acknowledged = uplink.ahead
+        if uplink.stream.content.received >= written:
+            uplink.advance(acknowledged, self.registries)
+
+    def _handle(self, uplink: Uplink, body: Body, header: StreamHeader, now: float) -> None:
         match body:
-            case EventBody():
-                self.notifier.notify(uplink, uplink is self.current, body, header.acknowledged, now)
             case GuestSubscription():
                 self._travellers.handle_subscription(uplink, body)
             case Unsubscription():
@@ -387,7 +411,7 @@ class MobileSide:
         uplink.stream.begin_anew()
         uplink.know_nothing(self.registries)
         self._tell_own(uplink, self.registries, now)
-        uplink.introduced = uplink.stream.number
+        uplink.introduced = uplink.stream.process.number
         before, uplink.unsettled = uplink.unsettled, {}
         for unsettled in before.values():
             self.notifier.write_again(uplink, unsettled, now)
@@ -398,7 +422,7 @@ class MobileSide:
         """`cause` is the number by which we asked for it, or of the delegation that is refused."""
         topic_filter = registration.topic_filter
         registry = self.registries.get(topic_filter)
-        uplink.take_back(topic_filter, registry)
+        uplink.given_back(topic_filter, cause)
         if registry is None:
             self._adopt(uplink, registration, now)
             return
@@ -408,7 +432,7 @@ class MobileSide:
             if not later:
                 self.recover([topic_filter], now)
             for unsettled in uplink.unsettled.values():
-                if cause < unsettled.record.number < min(later, default=uplink.stream.number + 1):
+                if cause <= unsettled.record.other < min(later, default=uplink.stream.process.number + 1):
                     self.notifier.settle(uplink, unsettled)
         self._events.append(Recovered(uplink.fixed_id, topic_filter))
 
@@ -433,11 +457,11 @@ class MobileSide:
         for uplink in list(self.uplinks.values()):
             if uplink is current:
                 continue
-            if uplink.has_handled(uplink.farewell):
+            if uplink.farewell is not None and uplink.passed >= uplink.farewell:
                 self._drop(uplink)
                 self._events.append(Left(uplink.fixed_id))
             elif uplink.farewell is None and uplink.has_handled(uplink.deactivated):
-                if uplink.stream.held:
+                if uplink.stream.content.kept:
                     continue  # Clients wait for it there, and a fixed broker that is left gives nothing back.
                 uplink.farewell = uplink.stream.put(
                     PublicationKind.UNSUBSCRIPTION_ALL, EmptyBody(), now

@@ -83,7 +83,7 @@ class Notifier:
 
     def reclaim(self, uplink: Uplink, only: str | None = None) -> None:
         """Deliver here what was to follow clients to a fixed broker that is lost."""
-        for record in uplink.stream.kept:
+        for record in uplink.stream.content.kept:
             if record.kind != PublicationKind.EVENT or not record.event.is_handed_on:
                 continue
             event = record.event
@@ -130,7 +130,7 @@ class Notifier:
         assert message.id is not None
         message.expire_from(now)
         if event.is_handed_on:
-            self._take_back(uplink, event, acknowledged)
+            self._take_back(uplink, event, acknowledged, now)
             return
         unsettled = uplink.unsettled.get(message.id)
         if unsettled is None and self.accepted.seen(message.id):
@@ -158,7 +158,7 @@ class Notifier:
                 wanted[callback] = qos
         if not done.isdisjoint(wanted):
             wanted = {name: qos for name, qos in wanted.items() if name not in done}
-        self._deliver(message, wanted, event.is_again)
+        self._deliver_or_hand_on(message, wanted, event.is_again, now)
 
     def _still_wanted(self, event: EventBody) -> dict[str, int]:
         topic = event.message.topic
@@ -166,7 +166,7 @@ class Notifier:
         self.stats.unknown_callbacks += len(event.callbacks) - len(wanted)
         return wanted
 
-    def _take_back(self, uplink: Uplink, event: EventBody, acknowledged: int) -> None:
+    def _take_back(self, uplink: Uplink, event: EventBody, acknowledged: int, now: float) -> None:
         """The fixed broker could not deliver it to clients that are gone from there."""
         message = event.message
         assert message.id is not None
@@ -188,7 +188,16 @@ class Notifier:
                 is_again |= is_reclaimed or followed.event.is_again
             if unsettled is not None:
                 unsettled.record.done |= {name}
-            self._deliver(message, {name: qos}, is_again)
+            self._deliver_or_hand_on(message, {name: qos}, is_again, now)
+
+    def _deliver_or_hand_on(
+        self, message: Message, wanted: Mapping[str, int], is_again: bool, now: float
+    ) -> None:
+        """Some may have gone to a fixed broker since this was written: that is told ahead of it."""
+        away = [name for name in wanted if name in self.away]
+        for name in away:
+            self.hand_on(name, wanted[name], [message], now, is_again)
+        self._deliver(message, {name: wanted[name] for name in wanted if name not in away}, is_again)
 
     def _deliver(self, message: Message, wanted: Mapping[str, int], is_again: bool = False) -> None:
         if wanted:

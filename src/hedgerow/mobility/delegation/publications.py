@@ -16,7 +16,8 @@ suffixes, and what we add to carry them safely:
     serving                           both    a callback, and whether its client is with the sender
     serving/subscription              fixed   what a client that is there subscribes to
     serving/unsubscription            fixed   topic filter, callback: it does so no more
-    hello, acknowledge, nothing       both    the stream's own (`stream.py`)
+    hello, acknowledge, nothing,      both    the stream's own (`stream.py`)
+    events/acknowledge
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class PublicationKind(IntEnum):
     SERVING = 13
     SUBSCRIPTION = 14
     UNSUBSCRIPTION = 15
+    EVENTS_ACKNOWLEDGE = 16
 
 
 ACTIONS = {
@@ -63,10 +65,14 @@ ACTIONS = {
     PublicationKind.SERVING: "serving",
     PublicationKind.SUBSCRIPTION: "serving/subscription",
     PublicationKind.UNSUBSCRIPTION: "serving/unsubscription",
+    PublicationKind.EVENTS_ACKNOWLEDGE: "events/acknowledge",
 }
 EVENTS = {PublicationKind.EVENT, PublicationKind.NOTIFY}
 """Of the content plane: the events themselves, under their own topics."""
-OF_STREAM = {PublicationKind.HELLO, PublicationKind.ACKNOWLEDGE, PublicationKind.NOTHING}
+ACKNOWLEDGEMENTS = {PublicationKind.ACKNOWLEDGE, PublicationKind.EVENTS_ACKNOWLEDGE}
+CONTENT = EVENTS | {PublicationKind.NOTHING, PublicationKind.EVENTS_ACKNOWLEDGE}
+"""What belongs to the content plane; all else is the process plane's."""
+OF_STREAM = ACKNOWLEDGEMENTS | {PublicationKind.HELLO, PublicationKind.NOTHING}
 UNNUMBERED = {
     PublicationKind.UNSUBSCRIPTION_SINGLE,
     PublicationKind.UNSUBSCRIPTION_ALL,
@@ -103,6 +109,8 @@ class StreamHeader(NamedTuple):
 class HelloBody(NamedTuple):
     known_epoch: int
     received: int
+    """Of the other side's process plane."""
+    content_received: int = 0
 
 
 class Registration(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.events import DelegationEvent, Registered, Unregistered
 from hedgerow.mobility.delegation.limits import MIN_TOPIC_BYTES
 from hedgerow.mobility.delegation.stream import Stream
-from hedgerow.topics import TopicTree
+from hedgerow.topics import TopicTree, matches
 
 Key = tuple[str, str]
 """Mobile broker and topic filter."""
@@ -41,9 +42,25 @@ class Mobile:
     """It is away for so long that its clients were called back."""
     has_left: bool = False
     own: str = ""
+    undone: deque[tuple[int, str, dict[str, int]]] = field(default_factory=deque)
+    """Number of the process plane, topic filter, and who was registered for it before: for events that were
+    written earlier and are read later."""
 
     def __post_init__(self) -> None:
         self.own = addresses.of_broker(self.broker_id)
+
+    def forget_before(self, number: int) -> None:
+        """No event comes any more that was written before this."""
+        while self.undone and self.undone[0][0] <= number:
+            self.undone.popleft()
+
+    def as_of(self, topic: str, version: int) -> dict[str, dict[str, int]]:
+        """By topic filter, what was registered then and differs from now, of those that match."""
+        return {
+            topic_filter: before
+            for number, topic_filter, before in reversed(self.undone)
+            if number > version and matches(topic_filter, topic)
+        }
 
     @property
     def delegated(self) -> list[str]:
@@ -104,6 +121,7 @@ class Topics:
         """No entries: it is gone."""
         self.generation += 1
         before = mobile.topics.pop(topic_filter, None)
+        mobile.undone.append((mobile.stream.process.received, topic_filter, before or {}))
         mobile.entries += len(entries) - len(before or ())
         sizes = [topic_bytes(topic_filter, each) if each else 0 for each in (entries, before)]
         self._bytes.change(mobile.whose, sizes[0] - sizes[1])
@@ -120,6 +138,17 @@ class Topics:
     def clear(self, mobile: Mobile) -> None:
         for topic_filter in list(mobile.topics):
             self.set(mobile, topic_filter, {})
+
+    def match_as_of(self, mobile: Mobile, topic: str, version: int) -> MatchedRegistries | None:
+        """Of this mobile broker, as it was then; None: as it is now."""
+        changed = mobile.as_of(topic, version)
+        if not changed:
+            return None
+        found = {
+            name: each for (mobile_id, name), each in self._tree.match(topic) if mobile_id == mobile.broker_id
+        }
+        entries = [each for each in {**found, **changed}.values() if each and mobile.own not in each]
+        return MatchedRegistries(entries)
 
     def match(self, topic: str) -> dict[str, MatchedRegistries]:
         """By mobile broker."""

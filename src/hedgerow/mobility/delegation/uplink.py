@@ -29,6 +29,12 @@ class Uplink:
     """This mobile broker's own callback."""
     outside: FilterMap[Registry] = field(default_factory=FilterMap)
     """What is matched here of the events that come from there, as the fixed broker sees it."""
+    passed: int = 0
+    """What of the process plane the fixed broker had handled when it wrote the event that was read last."""
+    ahead: tuple[int, int] = 0, 0
+    """Of what was agreed last: how many events were written there before it, and what it acknowledged."""
+    _effects: list[tuple[int, str, bool]] = field(default_factory=list)
+    """Number, topic filter, and whether it is matched here from that on: what events have yet to pass."""
     unsettled: dict[MessageId, Unsettled] = field(default_factory=dict)
     handed_on: dict[tuple[MessageId, str], Record] = field(default_factory=dict)
     """What follows clients there and is not settled: some of it may be sent back."""
@@ -46,40 +52,58 @@ class Uplink:
 
     @property
     def handled(self) -> int:
-        """How much of the stream the fixed broker has handled."""
-        records = self.stream.records
-        return records[0].number - 1 if records else self.stream.number
+        """How much of what was agreed the fixed broker has handled."""
+        return self.stream.process.handled
 
     def has_handled(self, number: int | None) -> bool:
         return number is not None and self.handled >= number
 
-    def advance(self, acknowledged: int, registries: Registries) -> list[str]:
-        """What the fixed broker sees now that it has handled this much. Which topics it matches newly.
+    def note(self, record: Record) -> None:
+        """These topics were written there: who matches them changes when the fixed broker has read it."""
+        assert isinstance(record.body, Registrations)
+        for topic_filter, entries in record.body.topics:
+            is_own = any(name == self.own for name, _ in entries)
+            self._effects.append((record.number, topic_filter, is_own))
+
+    def given_back(self, topic_filter: str, cause: int) -> None:
+        """From `cause` on, the fixed broker has this matched here."""
+        effects = self._effects
+        at = len(effects)
+        while at and effects[at - 1][0] > cause:
+            at -= 1
+        effects.insert(at, (cause, topic_filter, True))
+
+    def told(self, acknowledged: int, registries: Registries) -> list[str]:
+        """Which topics the fixed broker matches newly, now that it has handled this much.
 
         Before the records are taken out of the stream: they are all that is new.
         """
         fresh: list[str] = []
-        for record in self.stream.records:
+        for record in self.stream.process.records:
             if record.number > acknowledged:
                 break
-            match record.body:
-                case Registrations():
-                    for topic_filter, entries in record.body.topics:
-                        is_own = any(name == self.own for name, _ in entries)
-                        if self._set(topic_filter, is_own, registries):
-                            fresh.append(topic_filter)
+            for topic_filter, _ in record.body.topics if isinstance(record.body, Registrations) else ():
+                registry = registries.get(topic_filter)
+                if registry is not None and registry.is_delegated and not registry.is_told:
+                    registry.is_told = True
+                    fresh.append(topic_filter)
         return fresh
 
-    def _set(self, topic_filter: str, is_own: bool, registries: Registries) -> bool:
-        registry = registries.get(topic_filter)
-        if is_own:
-            self.take_back(topic_filter, registry)
-            return False
-        self.outside.remove(topic_filter)
-        if registry is None or registry.is_told or not registry.is_delegated:
-            return False
-        registry.is_told = True
-        return True
+    def advance(self, acknowledged: int, registries: Registries) -> None:
+        """What comes from now on was written when the fixed broker had handled this much."""
+        self.passed = max(self.passed, acknowledged)
+        effects = self._effects
+        done = 0
+        for number, topic_filter, is_own in effects:
+            if number > self.passed:
+                break
+            done += 1
+            registry = registries.get(topic_filter)
+            if is_own and registry is not None:
+                self.outside.set(topic_filter, registry)
+            elif not is_own:
+                self.outside.remove(topic_filter)
+        del effects[:done]
 
     def forget(self, record: Record, away: Mapping[str, Uplink]) -> None:
         """It is settled."""
@@ -92,17 +116,14 @@ class Uplink:
                 if self.handed_on.get((event.message.id, callback)) is record:
                     del self.handed_on[event.message.id, callback]
                     self.reclaimed.discard((str(event.message.id), callback))
-        if not self.stream.records and not self.stream.held:
+        if not self.stream.content.records and not self.stream.content.held:
             self.ever_served = {name for name, at in away.items() if at is self}
             self.reclaimed.clear()
 
-    def take_back(self, topic_filter: str, registry: Registry | None) -> None:
-        """From where the stream is now, this is matched here."""
-        if registry is not None:
-            self.outside.set(topic_filter, registry)
-
     def know_nothing(self, registries: Registries) -> None:
         """The fixed broker has no topics yet: all is matched here."""
+        self._effects.clear()
+        self.passed, self.ahead = 0, (0, 0)
         self.outside = FilterMap()
         for registry in registries:
             self.outside.set(registry.topic_filter, registry)
