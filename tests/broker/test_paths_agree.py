@@ -80,6 +80,8 @@ class OpenNeighbourhood:
 class OpenSupport:
     """A fixed broker that supports every mobile one."""
 
+    domain = "d"
+
     def __init__(self) -> None:
         self.heard: list[tuple[str, bytes]] = []
 

@@ -19,6 +19,7 @@ class FakeMobility:
         self.guests: set[str] = set()
         self.supporter = ""
         self.is_extended = False
+        self.domain = "d"
         self.told: list[tuple[object, ...]] = []
 
     def install(self, broker: Broker) -> None:

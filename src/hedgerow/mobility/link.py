@@ -16,8 +16,15 @@ from hedgerow.broker.connection import State
 from hedgerow.broker.dialled import DialledConnection
 from hedgerow.broker.session import Session
 from hedgerow.message import Message, Properties
+from hedgerow.mobility.coordination import is_domain
 from hedgerow.mobility.delegation import codec
-from hedgerow.mobility.roles import ADDRESS_PROPERTY, FIXED_PREFIX, MOBILE_PREFIX, FixedBrokerRole
+from hedgerow.mobility.roles import (
+    ADDRESS_PROPERTY,
+    DOMAIN_PROPERTY,
+    FIXED_PREFIX,
+    MOBILE_PREFIX,
+    FixedBrokerRole,
+)
 from hedgerow.mobility.sessions import find_own
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Pubcallback, Publish, Subscription
@@ -27,6 +34,13 @@ from hedgerow.mqtt.reasons import Reason
 KEEP_ALIVE_S = 1
 PROBE_INTERVAL_S = 0.5
 PROBE_MISSES = 3
+
+
+def domain_of(properties: Properties) -> str:
+    """What the far broker says of its domain, if that can be one."""
+    pairs = properties.get("user_property", ())
+    domain = next((value for name, value in pairs if name == DOMAIN_PROPERTY), "")
+    return domain if is_domain(domain) else ""
 
 
 class LinkOwner(Protocol):
@@ -41,10 +55,10 @@ class LinkOwner(Protocol):
 
 class FixedLink(DialledConnection):
     __slots__ = (
-        "_domain",
         "_node_broker",
         "_owner",
         "clients_at",
+        "domain",
         "is_extended",
         "is_proved",
         "password",
@@ -71,7 +85,8 @@ class FixedLink(DialledConnection):
         """The broker there does not know the extension, and is to be asked again without it."""
         self._owner = owner
         self._node_broker = broker
-        self._domain = domain
+        self.domain = domain
+        """That of the broker there, when it has told it."""
         self.url = url
         self.clients_at = clients_at
         self.is_proved = False
@@ -112,8 +127,9 @@ class FixedLink(DialledConnection):
         elif self.far_node == self.broker.node_id:
             self.end("this node itself, or another of its name")
         else:
+            self.domain = domain_of(packet.properties) or self.domain
             self.bind(self._take_session(self.far_node), packet)
-            self.subscribe_there([Subscription(f"{self._domain}/{self.far_node}/#", 1)])
+            self.subscribe_there([Subscription(f"{self.domain}/{self.far_node}/#", 1)])
             self._owner.linked(self)
 
     def _take_session(self, fixed_id: str) -> Session:

@@ -105,7 +105,7 @@ class FixedLinks:
         self.fixed_address = node.settings.fixed_address or link.url.rpartition("/")[2]
         self.is_fixed_tls = link.url.startswith("mqtts:")
         node.supporter = self.fixed_address
-        node.moved_to(link.far_node, link.maximum_packet_size)
+        node.moved_to(link.far_node, link.maximum_packet_size, link.domain)
         self.tell()
         heard, self._heard = self._heard, []
         for publication in heard:
@@ -115,8 +115,8 @@ class FixedLinks:
         node = self._node
         if link.far_node is None or self._links.get(link.far_node) is not link:
             return
-        if not codec.is_event(publication) and not publication.topic.startswith(f"{node.domain}/"):
-            link.leave(f"it is of another domain than {node.domain}", is_for_good=True)
+        if not codec.is_event(publication) and not publication.topic.startswith(f"{link.domain}/"):
+            link.leave(f"it writes under another domain than {link.domain}", is_for_good=True)
         elif self._next is link:
             self._heard = [*self._heard, publication][:MAX_HEARD]
             if len(self._heard) == 1:

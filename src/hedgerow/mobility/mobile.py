@@ -201,7 +201,9 @@ class MobileNode:
         return False
 
     def reserves(self, topic: str) -> bool:
-        return is_coordination(topic, self.domain, (self.broker.node_id, *self.machine.uplinks))
+        uplinks = self.machine.uplinks
+        domains = {self.domain, *(uplink.stream.domain for uplink in uplinks.values())}
+        return any(is_coordination(topic, each, (self.broker.node_id, *uplinks)) for each in domains)
 
     def subscribes(self, session: Session, record: SubscriptionRecord) -> bool:
         self._handover.look(self.callback_of(session), self.broker.now)
@@ -244,10 +246,10 @@ class MobileNode:
 
     # Fixed brokers
 
-    def moved_to(self, fixed_id: str, max_bytes: int) -> None:
+    def moved_to(self, fixed_id: str, max_bytes: int, domain: str) -> None:
         """There is a link to it, and it is the one that supports this broker."""
         now = self.broker.now
-        self.machine.move_to(fixed_id, now)
+        self.machine.move_to(fixed_id, now, domain)
         self.machine.link_up(fixed_id, max_bytes)
         self._kept.write_again(now)
         self.sync_delegated()

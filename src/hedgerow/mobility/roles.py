@@ -40,6 +40,7 @@ from hedgerow.mqtt.wire import PUBACK_HEAD
 MOBILE_PREFIX = "hedgerow-mobile-"  # of the client ids of mobile brokers
 FIXED_PREFIX = "hedgerow-fixed-"  # of the client id under which a mobile broker knows the link's session
 KEPT_PREFIX = "hedgerow-kept-"  # of sessions without clients, for what such a broker has yet to do
+DOMAIN_PROPERTY = "hedgerow-domain"  # a user property of CONNACK: the domain of the fixed broker
 ADDRESS_PROPERTY = "hedgerow-address"  # a user property of CONNECT: HOST:PORT where its clients reach it
 PUBLICATION_WORK = 5  # beside what comes of it
 
@@ -124,6 +125,9 @@ class MobileClientRole(ClientRole):
 class MobileSupport(Protocol):
     """What the role of mobile brokers asks of a fixed broker."""
 
+    domain: str
+    """Under which both write."""
+
     def refusal(self, broker_id: str, username: str | None) -> str | None:
         """Why this mobile broker may not connect here; None: it may."""
 
@@ -184,8 +188,9 @@ class MobileBrokerRole(Role):
         return self._support.refusal(broker_id, username)
 
     def answer(self, packet: Connect, properties: Properties) -> None:
+        assert self._support is not None
         properties["receive_maximum"] = self._broker.limits.peer_receive_maximum
-        properties["user_property"] = own_name(self._broker)
+        properties["user_property"] = (*own_name(self._broker), (DOMAIN_PROPERTY, self._support.domain))
 
     def resumed(self, connection: Channel, packet: Connect) -> None:
         assert self._support is not None

@@ -11,14 +11,15 @@ matches, and both know which. The protocol, on the two streams of `stream.py`:
    topic filter, either the mobile broker's own callback (`@BROKER`: it is sent the event, and matches) or
    those of the subscribers.
 2. Delegation: DELEGATE is written as number n of the process plane, and from then on events published here
-   are not matched for that topic, but written to the fixed broker, and say that n was written before: it knows
-   the topic when it reads them. Events from outside say how much of the process plane the fixed broker had
-   handled when it wrote them: below n they are matched here, from n on it has matched them.
-3. Recovery: RECOVER is written as n; events published here are matched here from then on, and the fixed broker
-   leaves the topic out of those that say n. Its answer RECOVERED says from when events come unmatched. A
-   delegation that it refuses is answered by RECOVERED as well. The process plane may be ahead of events, so the
-   fixed broker keeps what a topic was before, until events from then have been read (`Mobile.undone`), and the
-   mobile broker changes what it matches of the fixed broker's events when those say so (`Uplink.advance`).
+   are not matched for that topic, but written to the fixed broker, and say that n was written before: it
+   knows the topic when it reads them. Events from outside say how much of the process plane the fixed
+   broker had handled when it wrote them: below n they are matched here, from n on it has matched them.
+3. Recovery: RECOVER is written as n; events published here are matched here from then on, and the fixed
+   broker leaves the topic out of those that say n. Its answer RECOVERED says from when events come
+   unmatched. A delegation that it refuses is answered by RECOVERED as well. The process plane may be ahead
+   of events, so the fixed broker keeps what a topic was before, until events from then have been read
+   (`Mobile.undone`), and the mobile broker changes what it matches of the fixed broker's events when those
+   say so (`Uplink.advance`).
 4. One publication for an event, each way: EVENT says who is notified already and whom the fixed broker is to
    notify (clients that moved there); NOTIFY says who is to be notified without matching (the callbacks of
    those whom the fixed broker cannot reach), who is notified already, and whether there is something to match

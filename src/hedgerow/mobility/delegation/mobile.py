@@ -173,17 +173,20 @@ class MobileSide:
 
     # Fixed brokers
 
-    def move_to(self, fixed_id: str, now: float) -> None:
-        """From now on this is the fixed broker; there may be a connection to it already, or later.
+    def move_to(self, fixed_id: str, now: float, domain: str = "") -> None:
+        """From now on this is the fixed broker; there may be a connection to it already, or later. It is of
+        this domain; "": of that of this broker.
 
         Clients that are at the last one are to be called back before.
         """
         old = self.current
+        if (known := self.uplinks.get(fixed_id)) is not None:
+            known.stream.domain = domain or self.domain
         if old is not None and old.fixed_id == fixed_id:
             return
         uplink = self.uplinks.pop(fixed_id, None)
         if uplink is None:
-            uplink = self._new_uplink(fixed_id)
+            uplink = self._new_uplink(fixed_id, domain or self.domain)
         else:
             # It was to be left, and has been told so or not: it is told all topics after that.
             uplink.deactivated = uplink.farewell = None
@@ -201,8 +204,8 @@ class MobileSide:
             self._give_up(oldest, now)
             self._drop(oldest)
 
-    def _new_uplink(self, fixed_id: str) -> Uplink:
-        stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats, self.limits)
+    def _new_uplink(self, fixed_id: str, domain: str) -> Uplink:
+        stream = Stream(domain, self.broker_id, next(self._epochs), self.stats, self.limits)
         return Uplink(fixed_id, stream, addresses.of_broker(self.broker_id))
 
     @property
@@ -330,7 +333,7 @@ class MobileSide:
             if kind not in EVENTS:
                 domain, broker_id, _ = codec.split_topic(topic)
                 # The document's prose has the sender in the topic, its examples the recipient.
-                if broker_id not in (fixed_id, self.broker_id) or domain != self.domain:
+                if broker_id not in (fixed_id, self.broker_id) or domain != uplink.stream.domain:
                     raise codec.CodecError("it is not from the fixed broker of this one")
             if kind not in FROM_FIXED:
                 raise codec.CodecError(f"{kind.name} is for a mobile broker to write")

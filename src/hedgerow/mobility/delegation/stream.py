@@ -178,7 +178,7 @@ class Stream:
         self.is_up = False
         self.is_open = False
         """Both have said HELLO on this connection."""
-        self._domain = domain
+        self.domain = domain
         self._broker_id = broker_id
         self._counts = counts
         self._limits = limits or DelegationLimits()
@@ -445,13 +445,13 @@ class Stream:
             record.other,
             record.other_acknowledged,
         )
-        publication = codec.write(self._domain, self._broker_id, kind, header, body)
+        publication = codec.write(self.domain, self._broker_id, kind, header, body)
         is_too_large = self._max_bytes and publication.size > self._max_bytes - AROUND_A_PAYLOAD
         if is_too_large and isinstance(body, EventBody):
             # It was put when the limit was not known, or has callbacks without end. The other side would
             # close, and be sent it again first thing on the next connection.
             nothing = PublicationKind.NOTHING
-            publication = codec.write(self._domain, self._broker_id, nothing, header, EmptyBody())
+            publication = codec.write(self.domain, self._broker_id, nothing, header, EmptyBody())
             self._counts.overflowed += 1
         self._out.append(publication)
         plane, _ = self._planes(record.kind)
@@ -459,7 +459,7 @@ class Stream:
             plane.owes_acknowledgement = False
 
     def _write(self, kind: PublicationKind, header: StreamHeader, body: Body) -> None:
-        self._out.append(codec.write(self._domain, self._broker_id, kind, header, body))
+        self._out.append(codec.write(self.domain, self._broker_id, kind, header, body))
 
 
 def _size(body: Body) -> int:
