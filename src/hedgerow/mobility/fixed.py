@@ -52,6 +52,7 @@ from hedgerow.topics import split_shared
 
 OFFER_WORK = 10  # for each retained message that is looked at: see `Broker.begin_turn`
 LOOKED_AT_PER_WORK = 32  # characters of its topic
+RENEWAL_WORK = 20  # for each client that is told to go elsewhere
 GUEST_RIGHT = "$hedgerow/guest/"  # and the user whose clients a mobile broker may bring, percent-encoded
 
 
@@ -296,6 +297,28 @@ class FixedNode:
         if session.connection is not None:
             renew(session.connection, code, address)
 
+    def _send_own(self, mobile_id: str) -> Iterator[None]:
+        """A broker without delegation serves subscribers from now on: those of this broker's that it may
+        serve are told where it is, and subscribe again there."""
+        for session in list(self.broker.sessions.values()):
+            self.broker.work += RENEWAL_WORK
+            address = self._addresses.get(mobile_id, "")
+            if address and session.connection is not None and self._may_serve(mobile_id, session):
+                renew(session.connection, Renewal.RENEW_TOPICS, address)
+            yield
+
+    def _may_serve(self, mobile_id: str, session: Session) -> bool:
+        """As with guests, a mobile broker gets those clients alone that somebody gave into its care. Those
+        without a user are given to it by its name in `allow`."""
+        connection = session.connection
+        if connection is None or not session.role.is_movable or not session.subscriptions:
+            return False
+        if self.guests.callback_of(session) is not None or is_name_unverified(connection):
+            return False
+        if session.username is None:
+            return self._allow is not None and mobile_id in self._allow
+        return self._may_bring(mobile_id, session.username)
+
     # Time, and what comes out
 
     @property
@@ -355,6 +378,8 @@ class FixedNode:
             case RenewTopics():
                 for callback in event.callbacks:
                     self._send_home(callback, Renewal.RENEW_TOPICS)
+                steps = self._send_own(event.mobile_broker)
+                self.broker.end_later(partial(self.broker.take_steps, steps))
             case ClientMoved(callback, False):
                 self._let_go(callback)
         self._events.append(event)
