@@ -10,10 +10,10 @@ message's are its id, callbacks as `{first"second}`, their QoS as digits unless 
 that were served already; in a PUBCALLBACK the id and the callbacks are in the packet's header instead.
 
 All else has a coordination topic, and the payload that the document gives it: nothing, or for
-`unsubscription/single` the callback, with the topic filter in `hedgerow-filter`. A registration is its
-topic filter, how many subscribers it has, which of the payload's list of callbacks they are, each with its
-QoS, and a counting Bloom filter of them. Since a Bloom filter cannot list its members, and must not decide
-alone who is notified, the list counts, and one that the filter contradicts is refused. Texts and numbers
+`unsubscription/single` the callback, with the topic filter in `hedgerow-filter`. A registration is its topic
+filter, how many subscribers it lists, which of the payload's list of callbacks they are, each with its QoS,
+and up to three sets of more (`subscriber_sets.py`): QoS, a counting Bloom filter, and callbacks that it names
+wrongly. Texts and numbers
 are those of MQTT.
 
 `read` takes what anyone may have sent: it raises `CodecError` and nothing else.
@@ -33,12 +33,14 @@ from hedgerow.mobility.delegation.publications import (
     ACTIONS,
     EVENTS,
     PLAN_PREFIX,
+    AddressChanges,
     Body,
     EmptyBody,
     EventBody,
     Filters,
     GuestSubscription,
     HelloBody,
+    Members,
     PublicationKind,
     Registration,
     Registrations,
@@ -70,6 +72,7 @@ ID_AT, CALLBACKS_AT = 1, 2
 """Where an event's id and the first list of its callbacks stand among the user properties."""
 
 _LIST_BYTES = 60_000  # A longer list of callbacks is cut: a text of MQTT has 65,535 bytes.
+_QOS_LEVELS = 3
 _LIST_NAMES = MAX_CALLBACKS  # of a PUBCALLBACK
 _MAX_ID_BYTES = 1_024
 _MAX_DIGITS = 20  # of a number of 64 bits
@@ -171,14 +174,6 @@ def _read_body(kind: PublicationKind, publication: Message, own: Pairs) -> Body:
     return body
 
 
-def filter_of(registration: Registration) -> CountingBloomFilter:
-    """The subscribers of one topic, as they travel."""
-    members = CountingBloomFilter(max(1, len(registration.entries)))
-    for callback, _ in registration.entries:
-        members.add(callback)
-    return members
-
-
 # How each body is written and read.
 
 
@@ -199,10 +194,12 @@ def _write_registrations(body: Registrations) -> bytes:
     place = {callback: index for index, callback in enumerate(listed)}
     pieces = [_write_list(listed), encode_variable_byte_integer(len(body.topics))]
     for topic in body.topics:
-        members = filter_of(topic).encode()
         pieces += [encode_utf8_string(topic.topic_filter), encode_variable_byte_integer(len(topic.entries))]
         pieces += [encode_variable_byte_integer(place[name] << 2 | qos) for name, qos in topic.entries]
-        pieces += [encode_four_byte_integer(len(members)), members]
+        pieces.append(encode_variable_byte_integer(len(topic.members)))
+        for qos, members, exceptions in topic.members:
+            encoded = members.encode()
+            pieces += [bytes([qos]), encode_four_byte_integer(len(encoded)), encoded, _write_list(exceptions)]
     return b"".join(pieces)
 
 
@@ -213,20 +210,35 @@ def _read_registrations(reader: Reader) -> Registrations:
 
 def _read_registration(reader: Reader, listed: Sequence[str]) -> Registration:
     topic_filter = _read_filter(reader)
-    count = _read_count(reader)
     entries = {}
-    for _ in range(count):
+    for _ in range(_read_count(reader)):
         place, qos = divmod(reader.variable_byte_integer(), 4)
         if place >= len(listed) or qos > 2:
             raise CodecError("a subscriber that is not in the list")
         entries[listed[place]] = qos
-    size = reader.four_byte_integer()
+    count = _read_count(reader)
+    if count > _QOS_LEVELS:
+        raise CodecError("a filter for each QoS is enough")
+    members = tuple(_read_members(reader) for _ in range(count))
+    return Registration(topic_filter, tuple(entries.items()), members)
+
+
+def _read_members(reader: Reader) -> Members:
+    qos, size = reader.byte(), reader.four_byte_integer()
     start = reader.advance(size)
-    # No larger than it need be: thousands of empty ones would be a cheap way to keep us busy.
-    members = CountingBloomFilter.decode(reader.data[start : start + size], max_capacity=max(1, count))
-    if not len(entries) == count == len(members) or not all(callback in members for callback in entries):
-        raise CodecError("the filter and the list of callbacks differ")
-    return Registration(topic_filter, tuple(entries.items()))
+    # No larger than its counters are: a few bytes must not ask for megabytes.
+    members = CountingBloomFilter.decode(reader.data[start : start + size], max_capacity=size)
+    if qos > 2 or not 0 < len(members) <= members.capacity:
+        raise CodecError("a filter out of bounds")
+    return Members(qos, members, _read_list(reader))
+
+
+def _write_addresses(body: AddressChanges) -> bytes:
+    return _write_list(body.added) + _write_list(body.removed)
+
+
+def _read_addresses(reader: Reader) -> AddressChanges:
+    return AddressChanges(_read_list(reader), _read_list(reader))
 
 
 def _write_filters(body: Filters) -> bytes:
@@ -495,6 +507,7 @@ _FORMS = {
     PublicationKind.EVENTS_ACKNOWLEDGE: _NOTHING,
     PublicationKind.NOTHING: _NOTHING,
     PublicationKind.DELEGATE: _REGISTRATIONS,
+    PublicationKind.ADDRESSES: _Form(_write_addresses, _read_addresses),
     PublicationKind.UNSUBSCRIPTION_SINGLE: _Form(_write_unsubscription_single, _read_nothing),
     PublicationKind.UNSUBSCRIPTION_ALL: _NOTHING,
     PublicationKind.DEACTIVATE_ALL: _NOTHING,

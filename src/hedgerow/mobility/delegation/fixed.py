@@ -48,6 +48,7 @@ from hedgerow.mobility.delegation.publications import (
     OF_GUESTS,
     PLAN_PREFIX,
     UNNUMBERED,
+    AddressChanges,
     Body,
     EmptyBody,
     EventBody,
@@ -62,8 +63,11 @@ from hedgerow.mobility.delegation.publications import (
 )
 from hedgerow.mobility.delegation.registries import rows
 from hedgerow.mobility.delegation.stream import Stream, Waiting
+from hedgerow.mobility.delegation.subscriber_sets import unpacked
 from hedgerow.mobility.delegation.topics_held import Mobile, Topics
 from hedgerow.topics import STATUS_PREFIX
+
+NOT_TOLD = "subscribers whose addresses it has not told"
 
 
 class FixedSide:
@@ -188,6 +192,7 @@ class FixedSide:
 
     def _forget(self, mobile: Mobile) -> None:
         self._topics.clear(mobile)
+        self._topics.remove_addresses(mobile, tuple(mobile.addresses))
         self.attached.expect_none_of(mobile.broker_id)
         stream = mobile.stream
         spent = stream.content.receipts_before + stream.content.received
@@ -322,6 +327,8 @@ class FixedSide:
         match body:
             case Registrations():
                 self._handle_delegate(mobile, body, topic, now)
+            case AddressChanges():
+                self._handle_addresses(mobile, body, topic)
             case Filters():
                 self._give_back(mobile, body.topic_filters, now)
             case Unsubscription(topic_filter, callback):
@@ -359,13 +366,24 @@ class FixedSide:
 
     def _handle_delegate(self, mobile: Mobile, body: Registrations, topic: str, now: float) -> None:
         mobile.has_left = False  # It has come back before it was gone.
-        for registration in body.topics:
-            why = self._objection_to(mobile, registration)
-            if why:
-                self.refuse(mobile.broker_id, topic, why)
-                self._give_back(mobile, [registration.topic_filter], now)
+        for written in body.topics:
+            registration = unpacked(written, mobile.addresses)
+            why = NOT_TOLD if registration is None else self._objection_to(mobile, registration)
+            if why or registration is None:
+                self.refuse(mobile.broker_id, topic, why or "")
+                self._give_back(mobile, [written.topic_filter], now)
             else:
                 self._topics.set(mobile, registration.topic_filter, dict(registration.entries))
+
+    def _handle_addresses(self, mobile: Mobile, body: AddressChanges, topic: str) -> None:
+        """What is refused of it, registrations that speak of it are refused for."""
+        self._topics.remove_addresses(mobile, body.removed)
+        if not all(self._distributor.may_name(mobile, callback) for callback in body.added):
+            self.refuse(mobile.broker_id, topic, NOT_ITS_OWN)
+        elif len(mobile.addresses) + len(body.added) > self.limits.entries:
+            self.refuse(mobile.broker_id, topic, "too many subscribers")
+        elif not self._topics.add_addresses(mobile, body.added):
+            self.refuse(mobile.broker_id, topic, "no room for more topics of this user or address")
 
     def _objection_to(self, mobile: Mobile, registration: Registration) -> str | None:
         before = mobile.topics.get(registration.topic_filter)
@@ -408,6 +426,7 @@ class FixedSide:
         """One of the two knows nothing of the other: its topics first, then what has waited."""
         left = mobile.stream.begin_anew()
         mobile.undone.clear()
+        self._topics.remove_addresses(mobile, tuple(mobile.addresses))
         delegated = mobile.delegated
         self.attached.expect_none_of(mobile.broker_id)
         self._give_back(mobile, delegated, now)

@@ -35,6 +35,7 @@ from hedgerow.mobility.delegation.publications import (
     CONTENT,
     EVENTS,
     FROM_FIXED,
+    AddressChanges,
     Body,
     EmptyBody,
     EventBody,
@@ -49,7 +50,8 @@ from hedgerow.mobility.delegation.publications import (
     Unsubscription,
 )
 from hedgerow.mobility.delegation.registries import Registry, rows
-from hedgerow.mobility.delegation.stream import Stream
+from hedgerow.mobility.delegation.stream import Record, Stream
+from hedgerow.mobility.delegation.subscriber_sets import packed
 from hedgerow.mobility.delegation.travellers import Travellers
 from hedgerow.mobility.delegation.uplink import Uplink
 from hedgerow.topics import validate_filter
@@ -104,9 +106,7 @@ class MobileSide:
                 known.outside.set(topic_filter, registry)
             self._tell_own(uplink, [registry], now)
         elif registry.is_delegated:
-            registrations = Registrations((registry.as_registration(),))
-            record = uplink.stream.put(PublicationKind.DELEGATE, registrations, now)
-            uplink.note(record)
+            record = self._write_registrations(uplink, (registry.as_registration(),), now)
             registry.delegations += (record.number,)
         self._start_over_if_overfull(uplink)
 
@@ -135,11 +135,22 @@ class MobileSide:
             if (registry := self.registries.get(topic_filter)) is not None and not registry.is_delegated
         ]
         for row in rows(chosen):
-            record = uplink.stream.put(PublicationKind.DELEGATE, Registrations(row), now)
-            uplink.note(record)
-            for topic_filter, _ in row:
-                self.registries.deactivate(self.registries.by_filter[topic_filter], record.number)
-        return [topic_filter for topic_filter, _ in chosen]
+            record = self._write_registrations(uplink, row, now)
+            for registration in row:
+                registry = self.registries.by_filter[registration.topic_filter]
+                self.registries.deactivate(registry, record.number)
+        return [registration.topic_filter for registration in chosen]
+
+    def _write_registrations(self, uplink: Uplink, row: tuple[Registration, ...], now: float) -> Record:
+        """These have these subscribers: those who are new are told by their addresses before."""
+        names = {name for registration in row for name, _ in registration.entries}
+        added, gone = uplink.change_addresses(names, self.registries)
+        if added or gone:
+            uplink.stream.put(PublicationKind.ADDRESSES, AddressChanges(added, gone), now)
+        body = Registrations(tuple(packed(each, uplink.addresses) for each in row))
+        record = uplink.stream.put(PublicationKind.DELEGATE, body, now)
+        uplink.note(record)
+        return record
 
     def recover(self, topic_filters: Iterable[str] | None, now: float) -> list[str]:
         """These went hot; None: all."""
@@ -441,14 +452,14 @@ class MobileSide:
 
     def _adopt(self, uplink: Uplink, registration: Registration, now: float) -> None:
         """A topic that is unknown here: unsubscribed meanwhile, or delegated by a life that is forgotten."""
-        topic_filter, entries = registration
+        topic_filter, entries, members = registration
         if self.adopts and len(self.registries.by_filter) < MAX_REGISTRIES:
             own = addresses.of_broker(self.broker_id)
             for callback, qos in entries:
                 if addresses.owner_of(callback) == self.broker_id and callback != own:
                     self.subscribe(callback, topic_filter, qos, now)
                     self.adopted.setdefault(callback, set()).add(topic_filter)
-        elif entries:
+        elif entries or members:
             gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
             uplink.stream.put(PublicationKind.UNSUBSCRIPTION_SINGLE, gone, now)
 

@@ -5,6 +5,7 @@ suffixes, and what we add to carry them safely:
 
     action                            from    body
     delegate                          mobile  registrations: these topics now have these subscribers
+    delegate/addresses                mobile  callbacks that came and went: registrations speak of them
     delegate/unsubscription/single    mobile  topic filter, callback
     delegate/unsubscription/all       mobile  nothing: forget me
     delegate/deactivate/all           mobile  nothing: send everything back
@@ -26,6 +27,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from hedgerow.message import Message
+from hedgerow.mobility.delegation.bloom import CountingBloomFilter
 
 PLAN_PREFIX = "$hedgerow/plan/"  # and the id of the mobile broker that is to follow the plan
 
@@ -47,6 +49,7 @@ class PublicationKind(IntEnum):
     SUBSCRIPTION = 14
     UNSUBSCRIPTION = 15
     EVENTS_ACKNOWLEDGE = 16
+    ADDRESSES = 17
 
 
 ACTIONS = {
@@ -66,6 +69,7 @@ ACTIONS = {
     PublicationKind.SUBSCRIPTION: "serving/subscription",
     PublicationKind.UNSUBSCRIPTION: "serving/unsubscription",
     PublicationKind.EVENTS_ACKNOWLEDGE: "events/acknowledge",
+    PublicationKind.ADDRESSES: "delegate/addresses",
 }
 EVENTS = {PublicationKind.EVENT, PublicationKind.NOTIFY}
 """Of the content plane: the events themselves, under their own topics."""
@@ -113,10 +117,27 @@ class HelloBody(NamedTuple):
     content_received: int = 0
 
 
+class Members(NamedTuple):
+    """Subscribers of one QoS, of those whose addresses were told before: whom the filter names, but these."""
+
+    qos: int
+    filter: CountingBloomFilter
+    exceptions: tuple[str, ...]
+
+
 class Registration(NamedTuple):
     topic_filter: str
     entries: tuple[tuple[str, int], ...]
     """Callback and QoS."""
+    members: tuple[Members, ...] = ()
+    """More of them, where that is shorter (`subscriber_sets.py`)."""
+
+
+class AddressChanges(NamedTuple):
+    """The mobile broker's subscribers: all at first, then those who came and went."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...] = ()
 
 
 class Registrations(NamedTuple):
@@ -170,5 +191,13 @@ class EventBody(NamedTuple):
 
 
 Body = (
-    HelloBody | Registrations | Filters | Unsubscription | GuestSubscription | Serving | EmptyBody | EventBody
+    HelloBody
+    | Registrations
+    | AddressChanges
+    | Filters
+    | Unsubscription
+    | GuestSubscription
+    | Serving
+    | EmptyBody
+    | EventBody
 )

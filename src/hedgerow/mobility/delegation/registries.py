@@ -116,6 +116,10 @@ class Registries:
         self._wild: dict[str, set[str]] = {}  # by callback, of those that have wildcards
         self._changed: dict[str, None] = {}  # filters that were delegated, or are so no more
 
+    def __len__(self) -> int:
+        """Subscribers."""
+        return len(self._counts)
+
     def __iter__(self) -> Iterator[Registry]:
         return self.by_filter.values()
 

@@ -50,6 +50,7 @@ from hedgerow.mobility.delegation.publications import (
     ACKNOWLEDGEMENTS,
     CONTENT,
     OF_GUESTS,
+    AddressChanges,
     Body,
     EmptyBody,
     EventBody,
@@ -468,8 +469,11 @@ def _size(body: Body) -> int:
             return RECORD_BYTES + body.message.size
         case Registrations():
             return RECORD_BYTES + sum(
-                RECORD_BYTES * (1 + len(entries)) + len(topic_filter) for topic_filter, entries in body.topics
+                RECORD_BYTES * (1 + len(each.entries) + len(each.members)) + len(each.topic_filter)
+                for each in body.topics
             )
+        case AddressChanges():
+            return RECORD_BYTES * (1 + len(body.added) + len(body.removed))
         case Filters():
             return RECORD_BYTES * (1 + len(body.topic_filters)) + sum(map(len, body.topic_filters))
     return RECORD_BYTES

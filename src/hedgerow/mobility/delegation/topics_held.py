@@ -42,6 +42,8 @@ class Mobile:
     """It is away for so long that its clients were called back."""
     has_left: bool = False
     own: str = ""
+    addresses: dict[str, None] = field(default_factory=dict)
+    """Its subscribers, of whom its registrations speak."""
     undone: deque[tuple[int, str, dict[str, int]]] = field(default_factory=deque)
     """Number of the process plane, topic filter, and who was registered for it before: for events that were
     written earlier and are read later."""
@@ -116,6 +118,22 @@ class Topics:
         before = mobile.topics.get(topic_filter)
         known = topic_bytes(topic_filter, before) if before is not None else 0
         return self._bytes.has_room(mobile.whose, topic_bytes(topic_filter, entries) - known)
+
+    def add_addresses(self, mobile: Mobile, added: Sequence[str]) -> bool:
+        """False: there is no room."""
+        fresh = [name for name in added if name not in mobile.addresses]
+        size = sum(ENTRY_BYTES + len(name) for name in fresh)
+        if not self._bytes.has_room(mobile.whose, size):
+            return False
+        self._bytes.change(mobile.whose, size)
+        mobile.addresses.update(dict.fromkeys(fresh))
+        return True
+
+    def remove_addresses(self, mobile: Mobile, removed: Sequence[str]) -> None:
+        known = [name for name in removed if name in mobile.addresses]
+        self._bytes.change(mobile.whose, -sum(ENTRY_BYTES + len(name) for name in known))
+        for name in known:
+            del mobile.addresses[name]
 
     def set(self, mobile: Mobile, topic_filter: str, entries: dict[str, int]) -> None:
         """No entries: it is gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +11,8 @@ from hedgerow.mobility.delegation.publications import PublicationKind, Registrat
 from hedgerow.mobility.delegation.registries import Registries, Registry
 from hedgerow.mobility.delegation.stream import Record, Stream
 from hedgerow.topics import FilterMap
+
+MIN_GONE = 16  # subscribers that are gone, before the fixed broker is told
 
 
 class Unsettled(NamedTuple):
@@ -29,6 +31,8 @@ class Uplink:
     """This mobile broker's own callback."""
     outside: FilterMap[Registry] = field(default_factory=FilterMap)
     """What is matched here of the events that come from there, as the fixed broker sees it."""
+    addresses: dict[str, None] = field(default_factory=dict)
+    """Subscribers that the fixed broker was told of, in this life of the stream."""
     passed: int = 0
     """What of the process plane the fixed broker had handled when it wrote the event that was read last."""
     ahead: tuple[int, int] = 0, 0
@@ -58,10 +62,23 @@ class Uplink:
     def has_handled(self, number: int | None) -> bool:
         return number is not None and self.handled >= number
 
+    def change_addresses(
+        self, names: Iterable[str], registries: Registries
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The fixed broker is to know these: those that it does not yet, and those that are gone."""
+        # One that is gone is not worth a publication.
+        is_shrunk = len(self.addresses) > 2 * len(registries) + MIN_GONE
+        gone = [name for name in self.addresses if not registries.knows(name)] if is_shrunk else []
+        for name in gone:
+            del self.addresses[name]
+        added = sorted(name for name in names if name not in self.addresses)
+        self.addresses.update(dict.fromkeys(added))
+        return tuple(added), tuple(gone)
+
     def note(self, record: Record) -> None:
         """These topics were written there: who matches them changes when the fixed broker has read it."""
         assert isinstance(record.body, Registrations)
-        for topic_filter, entries in record.body.topics:
+        for topic_filter, entries, _ in record.body.topics:
             is_own = any(name == self.own for name, _ in entries)
             self._effects.append((record.number, topic_filter, is_own))
 
@@ -82,7 +99,8 @@ class Uplink:
         for record in self.stream.process.records:
             if record.number > acknowledged:
                 break
-            for topic_filter, _ in record.body.topics if isinstance(record.body, Registrations) else ():
+            for topic in record.body.topics if isinstance(record.body, Registrations) else ():
+                topic_filter = topic.topic_filter
                 registry = registries.get(topic_filter)
                 if registry is not None and registry.is_delegated and not registry.is_told:
                     registry.is_told = True
@@ -124,6 +142,7 @@ class Uplink:
         """The fixed broker has no topics yet: all is matched here."""
         self._effects.clear()
         self.passed, self.ahead = 0, (0, 0)
+        self.addresses.clear()
         self.outside = FilterMap()
         for registry in registries:
             self.outside.set(registry.topic_filter, registry)
