@@ -5,7 +5,8 @@ TEST_ARGS ?=
 # Most tests wait for others more than they compute; more than eight only wait for each other.
 TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores * 2 : 8)))
 FUZZ_SECONDS ?= 120
-CONTROL_PROTOCOLS := federation tunnel delegation stamps commands status
+CONTROL_PROTOCOLS := federation document tunnel delegation stamps commands status
+NATIVE_TESTS := bridges broker faults federation hot interop log mobility mqtt multicast node security sensors
 BENCHES ?= devices broker bridge dashboard federation monitoring multicast pipeline sensors
 
 BIN := .venv/bin
@@ -23,7 +24,7 @@ export NODE_PATH := $(CURDIR)/.cache/node/node_modules
 # Where this is set, each of the hundreds of programs that a test run starts compiles Hedgerow anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install up demo test check lint format bench fuzz soak constraints reference clean
+.PHONY: install native plain up demo test check check-native lint format bench fuzz soak constraints reference clean
 .NOTPARALLEL:
 
 install: $(INSTALLED)
@@ -39,6 +40,16 @@ $(TOOLS): $(INSTALLED)
 	@$(PIP_INSTALL) -e '.[$(EXTRAS),$(TOOL_EXTRAS)]' -e './workshop[bench]'
 	@touch $@
 
+# The modules that a broker spends its time in, compiled: it needs a C compiler. `make plain` takes it away again.
+native: $(TOOLS)
+	@echo "compiling, which takes a minute or two"
+	@mkdir -p .cache
+	@$(BIN)/python tools/build_native.py >.cache/native.log 2>&1 || { cat .cache/native.log; exit 1; }
+	@$(BIN)/python -c "import hedgerow; print('hedgerow runs as', hedgerow.native.STATE)"
+
+plain:
+	@rm -rf src/hedgerow/_native
+
 up: install
 	@$(BIN)/hedgerow up $(ARGS)
 
@@ -50,6 +61,11 @@ test: $(TOOLS)
 	@$(PYTEST) $(TEST_ARGS)
 
 check: lint test
+
+# What was compiled does what plain Python does.
+check-native: native
+	@tools/install-strangers test
+	@HEDGEROW_NATIVE=1 $(PYTEST) $(addprefix tests/,$(NATIVE_TESTS)) $(TEST_ARGS)
 
 lint: $(TOOLS)
 	$(BIN)/ruff format --check
@@ -92,6 +108,6 @@ constraints:
 reference: install
 	@$(BIN)/python tools/make_reference.py
 
-clean:
+clean: plain
 	rm -rf .venv .cache dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src workshop tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import hypothesis
 import pytest
 
+from hedgerow import native
 from tests.forks import end_helper, helpers
 from tests.order import in_order, needs_spark
 from tests.programs import Node, run_mosquitto, run_node
@@ -83,6 +84,10 @@ def _new_folder(parent: Path, name: str) -> Path:
     folder = parent / f"{name}-{sum(1 for _ in parent.glob(f'{name}-*')) + 1}"
     folder.mkdir()
     return folder
+
+
+def pytest_report_header() -> str:
+    return f"hedgerow: {native.STATE}"
 
 
 def pytest_configure() -> None:

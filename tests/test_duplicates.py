@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.duplicates import LIFE_BYTES, MAX_SEQUENCE, PAGE_BYTES, DuplicateLog, PageKey
+from hedgerow.duplicates import LIFE_BYTES, MAX_SEQUENCE, MOST_GROWTH, PAGE_BYTES, DuplicateLog, PageKey
 from hedgerow.message import MessageId
 
 PAGE = 2_048  # sequences
@@ -262,3 +262,63 @@ def test_who_stores_pages_is_told_of_those_that_are_forgotten() -> None:
     assert len(set(forgotten)) == len(forgotten)
     assert ("barn", 0, 0) in forgotten
     assert ("barn", 999, 999) not in forgotten
+
+
+def test_what_is_younger_than_the_least_age_is_kept_beyond_the_size() -> None:
+    log = DuplicateLog()
+    now = 0.0
+    log.clock = lambda: now
+    log.set_bounds(SMALL, 10.0)
+    for page in range(30):
+        now = page / 10
+        log.life("node", 1 + page % 10).seen(page * PAGE)
+    assert log.forgotten == 0
+    assert log.bytes > SMALL
+    now = 20.0  # All were used more than 10 s ago.
+    log.seen(message_id(30 * PAGE))
+    assert log.bytes <= SMALL
+    assert log.seen(message_id(30 * PAGE))
+    assert not log.seen(message_id(0))
+
+
+def test_however_young_a_log_is_bounded() -> None:
+    log = DuplicateLog()
+    log.set_bounds(SMALL, 1e9)
+    for page in range(1_000):
+        log.seen(message_id(page * PAGE))
+        assert log.bytes <= MOST_GROWTH * SMALL + LIFE_BYTES + PAGE_BYTES
+
+
+def test_a_page_that_is_in_use_is_not_old() -> None:
+    log = DuplicateLog()
+    now = 0.0
+    log.clock = lambda: now
+    log.set_bounds(SMALL, 5.0)
+    log.seen(message_id(0))
+    now = 100.0
+    log.seen(message_id(1))
+    for page in range(1, 40):
+        log.seen(message_id(page * PAGE))
+    assert log.seen(message_id(1))
+
+
+def test_the_size_can_be_changed_while_it_runs() -> None:
+    log = DuplicateLog()
+    for page in range(100):
+        log.seen(message_id(page * PAGE))
+    log.set_bounds(SMALL, 0.0)
+    assert log.bytes <= SMALL
+    assert log.seen(message_id(99 * PAGE))
+
+
+def test_of_a_giver_with_several_lives_in_use_only_old_ids_are_forgotten() -> None:
+    """Two origins of one giver take turns: neither makes room for the other with all that it has."""
+    log = DuplicateLog(4 * SMALL)
+    for page in range(40):
+        assert not log.seen(message_id(page * PAGE, origin="giver~a"))
+        assert not log.seen(message_id(page * PAGE, origin="giver~b"))
+        assert log.seen(message_id(page * PAGE, origin="giver~a"))
+        assert log.bytes <= 4 * SMALL
+    assert log.forgotten > 0
+    assert log.seen(message_id(38 * PAGE, origin="giver~a"))
+    assert log.seen(message_id(38 * PAGE, origin="giver~b"))

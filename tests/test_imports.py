@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "hedgerow"
 WORKSHOP = ROOT / "workshop" / "src" / "hedgerow_workshop"
 
-VOCABULARY = {"message", "topics", "errors", "rates", "duplicates"}
+VOCABULARY = {"message", "topics", "errors", "rates", "duplicates", "compiling"}
 CORE = VOCABULARY | {"mqtt", "broker"}
 NODE = CORE | {"node"}
 DISK = {"log"}  # Files of frames, for the node's store and for the journal
@@ -31,6 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": VOCABULARY,
     "rates": VOCABULARY,
     "duplicates": VOCABULARY,
+    "compiling": set(),
+    "native": set(),
     "extras": set(),
     "mqtt": VOCABULARY,
     "broker": VOCABULARY | {"mqtt"},
@@ -49,13 +51,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mobility": NODE | {"hot"},
     "journal": NODE | DISK | {"extras", "client"},
     "serving": NODE | {"client", "kinds", "parts"},
-    "": VOCABULARY | {"client", "serving"},
+    "": VOCABULARY | {"client", "native", "serving"},
     "pipeline": VOCABULARY | {"", "extras", "journal", "client", "hot"},
     "web": NODE | {"", "bridges"},
     # The table names what it is made of in words, `MODULE:CLASS`, and imports only what is configured of it.
     "parts": NODE | CONFIGS,
     "kinds": NODE | CONFIGS | {"parts"},
-    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "kinds", "parts", "pipeline", "serving", "web"},
+    "cli": NODE
+    | ROOMS
+    | {"", "extras", "native", "client", "hot", "kinds", "parts", "pipeline", "serving", "web"},
     "__main__": {"cli"},
 }
 

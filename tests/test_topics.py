@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hedgerow.errors import TopicError
 from hedgerow.topics import (
     MAX_LEVELS,
+    FilterTable,
     TopicTree,
     covers,
     is_wildcard,
@@ -319,6 +320,28 @@ def test_tree_behaves_like_a_dictionary_and_keeps_no_empty_node(
     for topic, key in list(model):
         tree.remove(topic, key)
     assert count_nodes(tree) == 0
+
+
+@given(steps, names)
+def test_table_of_filters_behaves_like_a_dictionary_and_finds_each_that_matches(
+    sequence: list[tuple[str, str, str]], name: str
+) -> None:
+    table: FilterTable[str, int] = FilterTable()
+    model: dict[tuple[str, str], int] = {}
+    for number, (step, topic_filter, key) in enumerate(sequence):
+        if step == "set":
+            assert table.replace(topic_filter, key, number) == model.get((topic_filter, key))
+            model[topic_filter, key] = number
+        else:
+            assert table.remove(topic_filter, key) == model.pop((topic_filter, key), None)
+        assert all(table.get(*place) == value for place, value in model.items())
+        assert table.get(topic_filter, key) == model.get((topic_filter, key))
+        assert len(table) == len(model)
+        for each in (name, "a/b", "b"):
+            found = [(place[1], value) for place, value in model.items() if matches(place[0], each)]
+            visited = table.visited
+            assert sorted(table.match(each)) == sorted(found)
+            assert table.visited >= visited + len(found)
 
 
 def count_nodes(tree: TopicTree[str, int]) -> int:

@@ -35,7 +35,10 @@ def project(folder: str) -> dict[str, Any]:
 def test_the_wheel_holds_the_product_alone() -> None:
     """Hatch takes what these name, and nothing else."""
     assert project("")["tool"]["hatch"]["build"].keys() == {"targets"}
-    assert project("")["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["src/hedgerow"]}
+    assert project("")["tool"]["hatch"]["build"]["targets"]["wheel"] == {
+        "packages": ["src/hedgerow"],
+        "hooks": {"custom": {}},
+    }
     assert "entry-points" not in project("")["project"]
     assert [path.name for path in (ROOT / "src").iterdir() if path.suffix != ".egg-info"] == ["hedgerow"]
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hedgerow import native as native  # first: it may have compiled modules imported
 from hedgerow.errors import (
     ConfigError,
     ConnectError,

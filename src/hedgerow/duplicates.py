@@ -7,7 +7,8 @@ about fifty million of them.
 
 The bits are in pages of 2,048. Beyond `max_bytes`, which counts what Python takes beside the bits, the page
 unused for longest is forgotten first, and no life has more than a quarter of it: one busy origin does not
-push out the others. An id that was forgotten is new when it comes again: twice is better than never.
+push out the others. An id that was forgotten is new when it comes again: twice is better than never. A page
+that was used within `least_age_s` is kept nevertheless, until the log takes `MOST_GROWTH` times its size.
 
 Whoever gives ids under an alias (`broker/ids.py`) can make up as many origins as it likes. So the lives of
 one giver have no more than a quarter either, together.
@@ -23,6 +24,7 @@ from hedgerow.message import MessageId
 
 DEFAULT_BYTES = 16 * 1024 * 1024
 MAX_LIVES = 16_384  # A stranger may invent an origin for every message.
+MOST_GROWTH = 4  # Whoever sends fast could have the log grow for ever.
 MOST_OF_ONE = 4  # One life, or one giver, has no more than this part of the log.
 MAX_SEQUENCE = 2**64 - 1  # No node counts further, and a number of a thousand digits is a way to fill memory.
 PAGE_BYTES = 640  # as tracemalloc counts: 256 of bits, and the objects and table entries that lead to them
@@ -39,12 +41,14 @@ _BYTE_MASK = _BITS_BYTES - 1
 class SequencePage:
     """2,048 sequences of one life."""
 
-    __slots__ = ("bits", "life", "number")
+    __slots__ = ("bits", "life", "number", "used_at")
 
     def __init__(self, life: Life, number: int) -> None:
         self.bits = bytearray(_BITS_BYTES)
         self.life = life
         self.number = number
+        self.used_at = 0.0
+        """When the first of the last row of ids came that are on this page, or the last of the row before."""
 
     @property
     def key(self) -> PageKey:
@@ -120,6 +124,10 @@ class DuplicateLog:
         self.bytes = 0
         self.latest: SequencePage | None = None  # the page used last: most messages come in rows of one life
         self.on_forget: Callable[[PageKey], None] = lambda key: None
+        self.clock: Callable[[], float] = lambda: 0.0
+        """Asked only where there is a least age."""
+        self._least_age_s = 0.0
+        self._is_restoring = False
         self._max_bytes = max_bytes
         self._max_lives = max_lives
         self._max_pages_of_a_life = max(1, max_bytes // MOST_OF_ONE // PAGE_BYTES)
@@ -127,6 +135,12 @@ class DuplicateLog:
         # Both in the order of use.
         self._lives: OrderedDict[tuple[str, int], Life] = OrderedDict()
         self._pages: OrderedDict[SequencePage, None] = OrderedDict()
+
+    def set_bounds(self, max_bytes: int, least_age_s: float) -> None:
+        """Of a log that may be full already."""
+        self._max_bytes, self._least_age_s = max_bytes, least_age_s
+        self._max_pages_of_a_life = max(1, max_bytes // MOST_OF_ONE // PAGE_BYTES)
+        self._make_room()
 
     @property
     def life_count(self) -> int:
@@ -147,11 +161,13 @@ class DuplicateLog:
         return life.pages.get(sequence >> _PAGE_SHIFT) if life is not None else None
 
     def restore(self, key: PageKey, bits: bytes) -> None:
-        """A page that was stored."""
+        """A page that was stored. The log may have been larger then, and may be again: room is made later."""
         origin, epoch, number = key
         life = self.life(origin, epoch)
         if number not in life.pages and len(bits) == _BITS_BYTES:
+            self._is_restoring = True
             self.add_page(life, number).bits[:] = bits
+            self._is_restoring = False
 
     def copy(self) -> DuplicateLog:
         """Another one that remembers the same, to go on by itself."""
@@ -173,22 +189,38 @@ class DuplicateLog:
 
     def add_page(self, life: Life, number: int) -> SequencePage:
         page = life.pages[number] = SequencePage(life, number)
+        self._note_use(page)
         self._pages[page] = None
         self._count(life, PAGE_BYTES)
         self._lives.move_to_end(life.key)
         self.latest = page
-        if len(life.pages) > self._max_pages_of_a_life:
-            self._forget_page(next(iter(life.pages.values())))
+        oldest = next(iter(life.pages.values()))
+        if len(life.pages) > self._max_pages_of_a_life and not self._is_young(oldest):
+            self._forget_page(oldest)
         self._make_room()
         return page
 
     def use(self, page: SequencePage) -> None:
         """It is another page than the last time: now it is the one to be forgotten last."""
+        self._note_use(page)
         self.latest = page
         self._pages.move_to_end(page)
         self._lives.move_to_end(page.life.key)
         if page.life.giver is not None:
             page.life.giver.lives.move_to_end(page.life)
+
+    def _note_use(self, page: SequencePage) -> None:
+        if self._least_age_s:
+            page.used_at = self.clock()
+            if self.latest is not None:
+                self.latest.used_at = page.used_at
+
+    def _is_young(self, page: SequencePage) -> bool:
+        if self._is_restoring:
+            return True
+        if not self._least_age_s or self.bytes > self._max_bytes * MOST_GROWTH:
+            return False
+        return page.used_at + self._least_age_s > self.clock()
 
     def _find_giver(self, origin: str) -> Giver | None:
         name = giver_of(origin)
@@ -208,16 +240,26 @@ class DuplicateLog:
         giver.bytes += size
         giver.lives[life] = None
         giver.lives.move_to_end(life)
-        while len(giver.lives) > 1 and (
-            giver.bytes > self._max_bytes // MOST_OF_ONE or len(giver.lives) > self._max_lives // MOST_OF_ONE
-        ):
+        while len(giver.lives) > self._max_lives // MOST_OF_ONE:
             self._forget_life(next(iter(giver.lives)))
+        while len(giver.lives) > 1 and giver.bytes > self._max_bytes // MOST_OF_ONE:
+            # By pages: a life that is in use has old ones, too.
+            oldest = next(iter(giver.lives))
+            if not oldest.pages:
+                self._forget_life(oldest)
+            elif self._is_young(page := next(iter(oldest.pages.values()))):
+                return
+            else:
+                self._forget_page(page)
 
     def _make_room(self) -> None:
         """What was added last is last in the order, and stays."""
         while self.bytes > self._max_bytes and len(self._pages) > 1:
-            self._forget_page(next(iter(self._pages)))
-        while self.bytes > self._max_bytes and len(self._lives) > 1:
+            oldest = next(iter(self._pages))
+            if self._is_young(oldest):
+                return
+            self._forget_page(oldest)
+        while self.bytes > self._max_bytes and len(self._lives) > 1 and not self._is_restoring:
             self._forget_life(next(iter(self._lives.values())))
 
     def _forget_page(self, page: SequencePage) -> None:

@@ -1,7 +1,8 @@
 """Topic names and topic filters: validation, matching, and the tree that matches many at once.
 
 The rules are those of MQTT 5 §4.7, which 3.1 and 3.1.1 share. `TopicTree` answers "which of these
-filters match this name" by walking the name's levels once, whatever the number of filters.
+filters match this name" by walking the name's levels once, whatever the number of filters. A `FilterTable`
+does the same where most filters have no wildcard.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _validate(text: str, what: str) -> None:
     if "\0" in text:
         raise TopicError(f"{what} contains U+0000 [MQTT-4.7.3-2]")
     try:
-        size = len(text.encode())
+        size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
         raise TopicError(f"{what} contains a surrogate, which UTF-8 forbids [MQTT-1.5.4-1]") from None
     if size > MAX_TOPIC_BYTES:
@@ -226,6 +227,8 @@ class TopicTree(Generic[K, V]):
         nodes = [self.root]
         wildcards = name[:1] != "$"  # MQTT-4.7.2-1: not for the first level of $ topics.
         for level in levels:
+            if not nodes:
+                break
             following: list[_Node[K, V]] = []
             for node in nodes:
                 children = node.children
@@ -358,4 +361,72 @@ class FilterMap(Generic[V]):
         found = self._tree.match(name) if self._wild else []
         if name in self._exact:
             found.append((name, self._exact[name]))
+        return found
+
+
+class FilterTable(Generic[K, V]):
+    """Filters with a keyed set of values at each, as in a `TopicTree`, and `match` finds them.
+
+    Devices subscribe to topics of their own, without wildcards. Such a filter is found by its whole name, and
+    has no nodes: in a tree 100,000 filters, one in five with a wildcard, took half as much memory again.
+    """
+
+    def __init__(self) -> None:
+        self._tree: TopicTree[K, V] = TopicTree()  # of those with wildcards
+        self._names: dict[str, dict[K, V]] = {}  # of all others
+        self._size = 0  # of `_names`
+        self._found = 0
+
+    def __len__(self) -> int:
+        return len(self._tree) + self._size
+
+    @property
+    def visited(self) -> int:
+        return self._tree.visited + self._found
+
+    def replace(self, topic_filter: str, key: K, value: V) -> V | None:
+        """Put `value` under (topic_filter, key), and return what was there."""
+        if is_wildcard(topic_filter):
+            return self._tree.replace(topic_filter, key, value)
+        values = self._names.get(topic_filter)
+        if values is None:
+            values = self._names[topic_filter] = {}
+        before = values.get(key)
+        if before is None and key not in values:
+            self._size += 1
+        values[key] = value
+        return before
+
+    def get(self, topic_filter: str, key: K) -> V | None:
+        if is_wildcard(topic_filter):
+            return self._tree.get(topic_filter, key)
+        values = self._names.get(topic_filter)
+        return None if values is None else values.get(key)
+
+    def at(self, topic_filter: str) -> dict[K, V]:
+        """All that is stored under this very filter, as a copy."""
+        if is_wildcard(topic_filter):
+            return self._tree.at(topic_filter)
+        return dict(self._names.get(topic_filter, {}))
+
+    def remove(self, topic_filter: str, key: K) -> V | None:
+        """Take (topic_filter, key) out; None when it was not there."""
+        if is_wildcard(topic_filter):
+            return self._tree.remove(topic_filter, key)
+        values = self._names.get(topic_filter)
+        if values is None or key not in values:
+            return None
+        self._size -= 1
+        value = values.pop(key)
+        if not values:
+            del self._names[topic_filter]
+        return value
+
+    def match(self, name: str) -> list[tuple[K, V]]:
+        """Every (key, value) whose filter matches `name`."""
+        found = self._tree.match(name)
+        values = self._names.get(name)
+        if values is not None:
+            found.extend(values.items())
+            self._found += len(values)
         return found

@@ -127,6 +127,42 @@ def test_a_refused_connection_is_a_death_at_once() -> None:
     assert world.run(0.0) == [create("a", "c"), delete("a", "b")]
 
 
+def test_what_closes_here_and_there_is_gone_at_once() -> None:
+    world = World()
+    world.run(3.1)
+    world.agent.receive_closed("b", world.now)
+    assert world.run(0.0) == [], "any reason may have closed one connection"
+    world.kill("b")
+    assert world.run(0.0) == [create("a", "c"), delete("a", "b")]
+    world.alive.add("b")
+    assert world.run(1.0) == [create("a", "b"), delete("a", "c")]
+
+
+def test_the_other_way_round_too() -> None:
+    world = World()
+    world.run(3.1)
+    world.kill("b")
+    assert world.run(0.0) == [], "it may be the link between the two"
+    world.agent.receive_closed("b", world.now)
+    assert world.run(0.0) == [create("a", "c"), delete("a", "b")]
+
+
+def test_an_answer_between_two_witnesses_takes_the_word_of_the_first_back() -> None:
+    world = World()
+    world.run(3.1)
+    for _ in range(3):
+        world.agent.receive_closed("b", world.now)
+        world.run(0.5)
+        assert world.agent.alive == set(THREE)
+        world.carried["a"]["b"] = False
+        assert world.run(0.0) == []
+        world.run(0.05)
+        world.agent.receive_answer("b", world.now)
+        world.carried["a"]["b"] = True
+        assert world.run(0.5) == []
+    assert not any(isinstance(event, BrokerLost) for event in world.agent.take_events())
+
+
 def test_ghosts_may_be_kept() -> None:
     world = World(ghosts=Ghosts.KEEP)
     world.run(3.0)
@@ -135,6 +171,40 @@ def test_ghosts_may_be_kept() -> None:
     world.alive.add("b")
     world.carried["a"]["b"] = True
     assert world.run(1.0) == [delete("a", "c")]
+
+
+def test_the_published_policy_breaks_before_it_makes_and_waits_for_its_ghosts() -> None:
+    """Star: c goes, so a is linked to b; c returns, and its ghosts take their time (β)."""
+    world = World("star", Ghosts.PUBLISHED)
+    world.run(3.0)
+    assert world.carried == {"a": {"c": True}, "b": {"c": True}, "c": {}}
+    world.kill("c")
+    assert world.run(2.0) == [create("a", "b")]
+    assert world.carried["a"] == {"b": True, "c": False}
+    world.alive.add("c")
+    assert world.run(1.0) == [delete("a", "b")], "at once, though its ghosts are not up yet"
+    assert world.run(600.0) == [], "nothing goes around a ghost that waits"
+    assert world.agent.cut == frozenset()
+    assert not world.agent.is_done
+    world.carried["a"]["c"] = world.carried["b"]["c"] = True
+    assert world.run(1.0) == []
+    assert world.agent.is_done
+
+
+def test_the_published_policy_removes_ghosts_that_cannot_serve_under_a_new_hub() -> None:
+    """b and c go, so a has ghosts to both; c is back first, and the one to b goes."""
+    world = World("star", Ghosts.PUBLISHED)
+    world.run(3.0)
+    world.kill("c")
+    world.run(2.0)
+    world.kill("b")
+    assert world.run(2.0) == []
+    assert world.carried["a"] == {"b": False, "c": False}
+    world.carried["b"] = {}  # it was killed, and kept nothing
+    world.alive.add("c")
+    assert world.run(1.0) == [delete("a", "b")]
+    world.alive.add("b")
+    assert world.run(1.0) == [create("b", "c")], "by α alone"
 
 
 def test_a_command_is_repeated_until_the_reports_confirm_it_and_ever_later() -> None:

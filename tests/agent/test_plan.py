@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.agent.plan import BrokerLink, Ghosts, Topology, TopologyPlan, parse_topology, plan, target_links
+from hedgerow.agent.plan import (
+    PUBLISHED_TOPOLOGIES,
+    BrokerLink,
+    Ghosts,
+    Topology,
+    TopologyPlan,
+    parse_topology,
+    plan,
+    target_links,
+)
 from tests.agent.checks import Pair, groups
 
 FIVE = ["b1", "b2", "b3", "b4", "b5"]
@@ -106,7 +115,8 @@ def test_what_connects_parts_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("ghosts", "delete"),
-    [(Ghosts.KEEP, "35"), (Ghosts.DELETE, "12 13 23 35")],
+    # Published: 1 – 2 is kept for when 1 returns, 2 – 3 for when they reach each other; 1 – 3 serves nothing.
+    [(Ghosts.KEEP, "35"), (Ghosts.DELETE, "12 13 23 35"), (Ghosts.PUBLISHED, "13 35")],
 )
 def test_ghosts(ghosts: Ghosts, delete: str) -> None:
     """Broker 1 is dead and 2 and 3 cannot reach each other; 3 – 5 is merely no part of a line."""
@@ -125,16 +135,69 @@ def test_bridges_of_strangers_are_left_alone() -> None:
     assert plan(STAR, FIVE[:2], FIVE[:2], [("b1", "cloud")], existing) == TopologyPlan()
 
 
-def test_the_timeline_of_the_document() -> None:
-    """5, 4 and 3 go, then come back, 5 first: how many bridges are made and taken away at each stage."""
-    existing: set[Pair] = set(pairs("15 25 35 45"))
-    counts = []
-    for alive in ("1234", "123", "12", "125", "1235", "12345"):
-        found = plan(STAR, FIVE, [f"b{n}" for n in alive], existing=existing, ghosts=Ghosts.KEEP)
+# The document's stages: who lives from then on, and which bridges are created and deleted as it begins.
+# Brokers that return have forgotten their own bridges; those of 1 and 2 are all that anyone keeps.
+STAGES = {
+    Ghosts.PUBLISHED: [
+        ("t1", "1234", "14 24 34", ""),
+        ("t2", "123", "13 23", ""),
+        ("t3", "12", "12", ""),
+        # 5 is back: its ghosts are left, as bridges to the new hub; what leads elsewhere goes, 1 – 2 as well.
+        ("t4", "125", "", "12 13 14 23 24"),
+        ("t5", "1245", "45", ""),
+        ("t6", "12345", "35", ""),
+    ],
+    Ghosts.KEEP: [
+        ("t1", "1234", "14 24 34", ""),
+        ("t2", "123", "13 23", ""),
+        ("t3", "12", "12", ""),
+        ("t4", "125", "", "12"),
+        ("t5", "1245", "45", "14 24"),
+        ("t6", "12345", "35", "13 23"),
+    ],
+    Ghosts.DELETE: [
+        ("t1", "1234", "14 24 34", "15 25 35 45"),
+        ("t2", "123", "13 23", "14 24 34"),
+        ("t3", "12", "12", "13 23"),
+        ("t4", "125", "15 25", "12"),
+        ("t5", "1245", "45", ""),
+        ("t6", "12345", "35", ""),
+    ],
+}
+
+
+@pytest.mark.parametrize("ghosts", Ghosts)
+def test_the_stages_of_the_document(ghosts: Ghosts) -> None:
+    existing = pairs("15 25 35 45")
+    for stage, alive, create, delete in STAGES[ghosts]:
+        existing = {pair for pair in existing if pair[0][1] in alive}  # the lower end carries it
+        found = plan(STAR, FIVE, [f"b{n}" for n in alive], existing=existing, ghosts=ghosts)
+        assert (set(found.create), set(found.delete)) == (pairs(create), pairs(delete)), stage
         existing = existing.union(found.create).difference(found.delete)
-        counts.append((len(found.create), len(found.delete)))
-    # Ghosts to 5 and 4 wait for them: when 5 comes back nothing has to be made, 1 – 2 goes.
-    assert counts == [(3, 0), (2, 0), (1, 0), (0, 1), (0, 2), (0, 3)]
+    assert existing == pairs("15 25 35 45")
+
+
+@pytest.mark.parametrize("topology", PUBLISHED_TOPOLOGIES)
+def test_the_published_policy_deletes_nothing_when_a_broker_of_a_whole_network_goes(topology: str) -> None:
+    """What is left of a network would be a part of it again, but for what had to be made in between."""
+    existing = set(target_links(parse_topology(topology), FIVE, FIVE))
+    for gone in FIVE:
+        alive = [broker for broker in FIVE if broker != gone]
+        found = plan(parse_topology(topology), FIVE, alive, existing=existing, ghosts=Ghosts.PUBLISHED)
+        assert not {link for link in found.delete if gone in link}
+
+
+def test_the_broken_line_of_the_document() -> None:
+    """Its figure 2: 2 goes and 1 is linked to 3, 2 returns and is linked to both again."""
+    existing = pairs("12 23 34 45")
+    for ghosts in (Ghosts.DELETE, Ghosts.KEEP, Ghosts.PUBLISHED):
+        broken = plan(LINE, FIVE, ["b1", "b3", "b4", "b5"], existing=existing - pairs("23"), ghosts=ghosts)
+        assert broken.create == (BrokerLink("b1", "b3"),)
+        assert set(broken.delete) == (pairs("12") if ghosts is Ghosts.DELETE else set())
+        left = (existing - pairs("23")).union(broken.create).difference(broken.delete)
+        mended = plan(LINE, FIVE, FIVE, existing=left, ghosts=ghosts)
+        assert set(mended.create) == existing - left
+        assert set(mended.delete) == pairs("13")
 
 
 @pytest.mark.parametrize(
@@ -172,16 +235,21 @@ def test_what_is_no_topology(text: str, reason: str) -> None:
 links_of_five = st.sets(st.sampled_from(sorted(pairs("12 13 14 15 23 24 25 34 35 45"))))
 
 
-@given(
-    st.sampled_from(ALL),
-    st.sets(st.sampled_from(FIVE)),
-    links_of_five,
-    links_of_five,
-    st.sampled_from(Ghosts),
+policies = st.sampled_from(
+    [
+        (text, ghosts)
+        for text in ALL
+        for ghosts in Ghosts
+        if text in PUBLISHED_TOPOLOGIES or ghosts is not Ghosts.PUBLISHED
+    ]
 )
+
+
+@given(policies, st.sets(st.sampled_from(FIVE)), links_of_five, links_of_five)
 def test_at_every_step_connected_if_it_can_be(
-    text: str, alive: set[str], cut: set[Pair], existing: set[Pair], ghosts: Ghosts
+    policy: tuple[str, Ghosts], alive: set[str], cut: set[Pair], existing: set[Pair]
 ) -> None:
+    text, ghosts = policy
     topology = parse_topology(text)
     found = plan(topology, FIVE, alive, cut, existing, ghosts)
     living = {(a, b) for a, b in pairs("12 13 14 15 23 24 25 34 35 45") if a in alive and b in alive}

@@ -8,11 +8,12 @@ from statistics import median
 import pytest
 
 from hedgerow.agent.agent import Action
-from hedgerow.agent.plan import Ghosts, TopologyPlan
+from hedgerow.agent.plan import PUBLISHED_TOPOLOGIES, Ghosts, TopologyPlan
 from tests.agent.checks import excess, has_paths, is_ring, is_tree, smallest_cuts
 from tests.agent.simulation import Simulation
 
 DETECTION_S = 1.5
+OURS = [Ghosts.DELETE, Ghosts.KEEP]  # which never part a network
 ALL = ["star", "line", "tree 2", "tree 3", "ring", "redundant 2", "redundant 3"]
 
 
@@ -52,7 +53,7 @@ def agents_come_and_go(simulation: Simulation) -> None:
 
 
 @pytest.mark.parametrize("topology", ALL)
-@pytest.mark.parametrize("ghosts", Ghosts)
+@pytest.mark.parametrize("ghosts", OURS)
 def test_after_the_detection_time_the_invariant_holds(topology: str, ghosts: Ghosts) -> None:
     """With three agents that come and go, and with no change that is not needed."""
     for seed in range(3):
@@ -103,7 +104,7 @@ def test_cuts_and_lost_commands(topology: str) -> None:
         simulation.run_until(lambda simulation=simulation: holds(simulation), 90.0)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("ghosts", Ghosts)
+@pytest.mark.parametrize("ghosts", OURS)
 @pytest.mark.parametrize("topology", ["star", "line", "ring", "redundant 2"])
 def test_what_is_whole_stays_connected_while_a_cut_is_tried_again(topology: str, ghosts: Ghosts) -> None:
     simulation = Simulation(Random(7), 5, topology, ghosts)
@@ -156,3 +157,18 @@ def test_two_agents_with_an_equal_view_never_act_at_once() -> None:
     del simulation.agents["agent1"]
     assert simulation.run_until(lambda: simulation.agents["agent2"].is_acting, 1.6) > 0.9
     simulation.run(5.0, one_acts)
+
+
+@pytest.mark.parametrize("topology", PUBLISHED_TOPOLOGIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_published_policy_comes_to_its_topology_when_its_ghosts_have_connected(
+    topology: str, seed: int
+) -> None:
+    simulation = Simulation(Random(seed), 5, topology, Ghosts.PUBLISHED)
+    simulation.start_agent("agent1")
+    simulation.run(DETECTION_S + 1.0)
+    for _ in range(8):
+        die_or_return(simulation)
+        simulation.run(DETECTION_S + 1.0)
+        assert holds(simulation)
+        assert simulation.plan() == TopologyPlan()

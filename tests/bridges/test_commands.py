@@ -131,7 +131,15 @@ def test_a_section_creates_a_bridge(payload: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", ["north", "north\n", '{"connection": "north"}', ' {"connection":"north"}']
+    "payload",
+    [
+        "north",
+        "north\n",
+        '{"connection": "north"}',
+        ' {"connection":"north"}',
+        "connection north",
+        "connection  north\n",
+    ],
 )
 def test_a_name_deletes_a_bridge(payload: str) -> None:
     scene = Scene()
@@ -140,6 +148,15 @@ def test_a_name_deletes_a_bridge(payload: str) -> None:
     command(commander, DELETE_BRIDGE, payload)
     assert scene.bridges.sections == {}
     assert scene.take_results()[1:] == [result("del", "north", True, "deleted")]
+
+
+@pytest.mark.parametrize("payload", ["connection", "connection connection"])
+def test_a_bridge_may_be_called_connection(payload: str) -> None:
+    scene = Scene()
+    commander = scene.commander()
+    command(commander, NEW_BRIDGE, TEXT.replace("connection north", "connection connection"))
+    command(commander, DELETE_BRIDGE, payload)
+    assert scene.bridges.sections == {}
 
 
 def test_the_same_name_is_refused_unless_it_replaces() -> None:
@@ -173,6 +190,9 @@ def test_the_same_name_is_refused_unless_it_replaces() -> None:
         (DELETE_BRIDGE, b"", "has no value"),
         (DELETE_BRIDGE, b"\xff", "not UTF-8"),
         (DELETE_BRIDGE, "a b", "one word is expected"),
+        (DELETE_BRIDGE, "connection south", "there is no bridge south"),
+        (DELETE_BRIDGE, "connection a b", "one word is expected"),
+        (DELETE_BRIDGE, "connection north\naddress h", "is not allowed"),
         (DELETE_BRIDGE, "a/b", "cannot be in one level of a topic"),
         (DELETE_BRIDGE, "a\0b", "U+0000 is not allowed"),
         (DELETE_BRIDGE, "n" * 5_000, "longer than 4096 bytes"),

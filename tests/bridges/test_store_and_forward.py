@@ -7,7 +7,7 @@ and stores commit late.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -397,14 +397,10 @@ class LedgerStory:
         bridge = self.north.find()
         outbox = bridge.session.outbox
         assert balance(bridge.ledger, waiting(bridge)) == 0, bridge.ledger
-        assert all(count >= 0 for count in vars_of(bridge.ledger).values())
+        assert all(count >= 0 for count in asdict(bridge.ledger).values())
         assert outbox is None or outbox.bytes == sum(
             each.size for each in (*outbox.in_flight.values(), *outbox.queue)
         )
-
-
-def vars_of(ledger: object) -> dict[str, int]:
-    return {name: getattr(ledger, name) for name in ledger.__slots__}  # type: ignore[attr-defined]
 
 
 @settings(max_examples=60)

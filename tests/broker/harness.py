@@ -11,9 +11,9 @@ what is to be stored (unless `commit` is off) and lets the broker go on with wha
 
 from __future__ import annotations
 
-import copy
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hedgerow.broker.access import Access
@@ -72,7 +72,7 @@ class FakeStore:
             if changes.begins_segment:
                 self.segments.append(changes.first_position)
             for position, message in enumerate(changes.messages, changes.first_position):
-                self.log[position] = LoggedMessage(position, copy.copy(message), changes.at)
+                self.log[position] = LoggedMessage(position, replace(message), changes.at)
             self.next_position = changes.first_position + len(changes.messages)
         for place, chunk in changes.chunks.items():
             self.chunks.pop(place, None)
@@ -154,13 +154,10 @@ class FakeStore:
             if position not in self.log:  # Its segment is gone.
                 del self.deliveries[session_key, position]
                 continue
-            delivery = copy.copy(delivery)
-            delivery.message = self.log[position].message
-            delivery.group = None  # not stored
-            deliveries.append((session_key, delivery))
+            deliveries.append((session_key, copy_of_delivery(delivery, self.log[position].message)))
         return Snapshot(
-            [copy.copy(record) for record in self.sessions.values()],
-            [(key, copy.copy(record)) for (key, _), record in self.subscriptions.items()],
+            [replace(record) for record in self.sessions.values()],
+            [(key, replace(record)) for (key, _), record in self.subscriptions.items()],
             [(first, 1) for first in self.segments],
             self.next_position,
             [(key, copy_of(chunk)) for (key, _), chunk in sorted(self.chunks.items())],
@@ -173,9 +170,25 @@ class FakeStore:
 
 
 def copy_of(chunk: Chunk) -> Chunk:
-    copied = copy.copy(chunk)
+    copied = Chunk(chunk.number, chunk.base, chunk.flags, chunk.identifiers)  # Its group is not stored.
     copied.runs = array("H", chunk.runs)
-    copied.group = None  # not stored
+    copied.count, copied.bytes, copied.sent = chunk.count, chunk.bytes, chunk.sent
+    copied.at, copied.began_at = chunk.at, chunk.began_at
+    return copied
+
+
+def copy_of_delivery(delivery: Delivery, message: Message) -> Delivery:
+    copied = Delivery(
+        message,
+        delivery.qos,
+        delivery.retain,
+        delivery.subscription_identifiers,
+        delivery.position,
+        delivery.packet_id,
+        delivery.stage,
+        delivery.queued_at,
+    )
+    copied.is_again = delivery.is_again  # Its group is not stored.
     return copied
 
 
@@ -296,7 +309,10 @@ class World:
             if self._taken is not None:
                 # Rows are written when a batch is taken: the broker goes on to change what they are of.
                 deliveries, chunks = self._taken.deliveries, self._taken.chunks
-                self._taken.deliveries = {place: copy.copy(each) for place, each in deliveries.items()}
+                self._taken.deliveries = {
+                    place: None if each is None else copy_of_delivery(each, each.message)
+                    for place, each in deliveries.items()
+                }
                 self._taken.chunks = {place: copy_of(each) for place, each in chunks.items()}
         return self._taken is not None
 
@@ -308,6 +324,16 @@ class World:
         assert changes is not None
         self.store.write(changes)
         self.broker.changes_committed(self.now)
+        return True
+
+    def let_go(self) -> bool:
+        """As the shell does while it waits for acknowledgements: answer for what everyone has acknowledged,
+        with nothing written. False when there was nothing."""
+        broker = self.broker
+        if self._taken is not None or not broker.durability.is_on_its_way or broker.take_finished() is None:
+            return False
+        broker.changes_committed(self.now)
+        self.settle()
         return True
 
     def write_taken(self) -> None:
@@ -336,6 +362,8 @@ class Client:
         self.closed = False
         self.unread_since = float("inf")
         """When it sent what the broker's loop has not come to."""
+        self.pieces: list[bytes] = []
+        """What the broker had for it, as it was put together."""
         self._received = PacketReader()
 
     def silent_s(self) -> float:
@@ -359,6 +387,7 @@ class Client:
 
     def transmit(self) -> None:
         """What a transport does for a dirty connection."""
+        self.pieces += self.connection.out
         self._received.feed(self.connection.take_output())
         if self.connection.closing and not self.closed:
             self.closed = True

@@ -130,6 +130,9 @@ class Story:
     def take(self) -> None:
         self.world.take_changes()
 
+    def let_go(self) -> None:
+        self.world.let_go()
+
     def commit(self) -> None:
         self.world.commit()
         self.world.settle()
@@ -232,6 +235,7 @@ STEPS = st.one_of(
     st.tuples(st.just("retain")),
     st.tuples(st.just("subscribe"), clients, st.integers(0, 2)),
     st.tuples(st.just("take")),
+    st.tuples(st.just("let_go")),
     st.tuples(st.just("fill"), st.booleans()),
     st.tuples(st.just("crash"), st.booleans()),
     st.tuples(st.just("lose"), clients),

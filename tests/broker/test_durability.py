@@ -62,6 +62,58 @@ def test_an_acknowledgement_waits_until_its_message_is_stored() -> None:
     assert sorted(message.payload for message in world.store.messages.values()) == [b"1", b"2"]
 
 
+def test_what_everyone_has_acknowledged_is_answered_with_nothing_stored() -> None:
+    world = World(durable=True)
+    publisher = world.connect("publisher")
+    readers = [world.connect(name, kept=True) for name in ("one", "two")]
+    for reader in readers:
+        reader.subscribe("t", 1)
+    world.commits = False
+    for number in 1, 2, 3:
+        publisher.publish("t", b"%d" % number, 1, number)
+    for reader in readers:
+        assert reader.take_payloads() == [b"1", b"2", b"3"]
+    readers[0].send(Puback(1), Puback(2), Puback(3))
+    assert not world.let_go()
+    readers[1].send(Puback(1), Puback(3))
+    assert world.let_go()
+    assert publisher.take() == [Puback(1)], "what is behind one that is not finished waits"
+    commit(world)
+    assert publisher.take() == [Puback(2), Puback(3)]
+    assert [message.payload for message in world.store.messages.values()] == [b"2"]
+    assert len(world.store.log) == 1
+
+
+def test_what_nobody_can_acknowledge_yet_is_not_waited_for() -> None:
+    world = durable_world()
+    publisher = world.connect("publisher")
+    publisher.publish("t", b"for one that is away", 1, 1)
+    assert not world.broker.durability.is_on_its_way
+    commit(world)
+    assert publisher.take() == [Puback(1)]
+    reader = reconnect(world)
+    commit(world)
+    reader.take()
+    assert not world.broker.durability.has_unwritten
+    publisher.publish("t", b"1", 2, 2)
+    assert not world.broker.durability.is_on_its_way, "at QoS 2 it leaves when it is stored"
+    assert not world.let_go()
+
+
+def test_what_another_gets_instead_is_stored_before_its_publisher_is_answered() -> None:
+    world = World(durable=True)
+    publisher, reader = world.connect("publisher"), world.connect("reader", kept=True)
+    reader.subscribe("t", 1)
+    world.commits = False
+    publisher.publish("t", b"1", 1, 1)
+    session = world.broker.sessions["reader"]
+    (delivery,) = session.loaded()
+    world.broker.durability.finish_delivery(session, delivery)
+    assert not world.let_go()
+    commit(world)
+    assert publisher.take() == [Puback(1)]
+
+
 def test_a_batch_holds_back_only_what_it_contains() -> None:
     world = durable_world()
     publisher = world.connect("publisher")

@@ -183,6 +183,9 @@ class LogStory:
     def take(self) -> None:
         self.world.take_changes()
 
+    def let_go(self) -> None:
+        self.world.let_go()
+
     def commit(self) -> None:
         self.world.commit()
         self.world.settle()
@@ -352,6 +355,7 @@ STEPS = st.one_of(
     st.tuples(st.just("connect"), clients, st.sampled_from([1, 2, 65_535])),
     st.tuples(st.just("subscribe"), clients, st.integers(0, 2)),
     st.tuples(st.just("take")),
+    st.tuples(st.just("let_go")),
     st.tuples(st.just("lose"), clients),
     st.tuples(st.just("fill"), st.booleans()),
     st.tuples(st.just("crash"), st.booleans()),

@@ -29,6 +29,7 @@ from hedgerow.mqtt.packets import (
 from hedgerow.mqtt.reasons import Reason
 from tests.broker.harness import Client, World
 from tests.broker.test_identified import connect_peer, identified
+from tests.packets import read_packets
 
 AT_LEAST_ONCE = 0x32
 
@@ -46,17 +47,9 @@ def acknowledged(packets: list[Packet]) -> list[int]:
     return [packet.packet_id for packet in packets if isinstance(packet, Puback)]
 
 
-@pytest.fixture
-def run_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many messages each run had, that a recipient got in one piece."""
-    sizes: list[int] = []
-
-    def note(*arguments: Any) -> bytes:
-        sizes.append(len(arguments[3]))
-        return codec.encode_publish_run(*arguments)
-
-    monkeypatch.setattr("hedgerow.broker.publishing.encode_publish_run", note)
-    return sizes
+def run_sizes(reader: Client) -> list[int]:
+    """How many messages each run had that it got in one piece."""
+    return [len(read_packets(piece, reader.version)) for piece in reader.pieces]
 
 
 # Who gets them
@@ -216,11 +209,10 @@ def test_a_run_does_what_its_packets_do(data: st.DataObject) -> None:
 )
 @pytest.mark.parametrize("kind", ["mqtt 3", "mqtt 5", "peer"])
 @pytest.mark.parametrize("durable", [False, True])
-def test_usual_recipients_get_a_run_in_one_piece(
-    run_sizes: list[int], name: str, kind: str, durable: bool
-) -> None:
+def test_usual_recipients_get_a_run_in_one_piece(name: str, kind: str, durable: bool) -> None:
     world = World(durable=durable)
     clients, publisher = prepare(world, [name], kind)
+    clients[name].pieces.clear()
     packets = numbered(10)
     if kind == "peer":
         packets = [
@@ -228,18 +220,19 @@ def test_usual_recipients_get_a_run_in_one_piece(
             for each in packets
         ]
     publisher.send(*packets)
-    assert run_sizes == [10]
+    assert run_sizes(clients[name]) == [10]
     assert payloads(clients[name].take()) == [packet.payload for packet in packets]
 
 
-def test_topics_of_other_runs_in_between(run_sizes: list[int]) -> None:
+def test_topics_of_other_runs_in_between() -> None:
     world = World()
     reader, publisher = world.connect("reader"), world.connect("publisher")
     reader.subscribe("#", 1)
     publisher.publish("t", b"", 1)
     reader.take()
+    reader.pieces.clear()
     publisher.send(*numbered(3), *numbered(4, "u", 4), *numbered(2, "t", 8, 300))
-    assert run_sizes == [3, 4, 2]
+    assert run_sizes(reader) == [3, 4, 2]
     found = [(each.topic, int(each.payload)) for each in reader.take() if isinstance(each, Publish)]
     assert found == [("t", 1), ("t", 2), ("t", 3), *[("u", each) for each in range(4, 8)], ("t", 8), ("t", 9)]
 

@@ -267,6 +267,10 @@ def test_once_says_why_it_cannot(hedgerow_node: StartNode, mosquitto: StartMosqu
         (["a=h:1", "--topology", "mesh"], "--topology: 'mesh' is no topology: there are star, line, tree"),
         (["--topology", "tree", "1", "a=h:1"], "--topology: tree: degree is a number from 2 on, not '1'"),
         (["a=h:1", "7"], "--topology: star does not take '7'"),
+        (
+            ["a=h:1", "--ghosts", "published", "--topology", "ring"],
+            "--ghosts published: for --topology star or line",
+        ),
         (["a=h:1", "--topic", "# sideways"], '--topic: "sideways" is none of out, in, both'),
         (["a=h:1", "--option", "colour red"], '--option: "colour" is no option of a bridge'),
         (["a=h:1", "--probe-interval", "soon"], '--probe-interval: "soon" is not a duration'),

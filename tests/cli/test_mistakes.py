@@ -54,7 +54,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         # A value that is none of those that there are
         ("up --loop uvlop", '--loop: "uvlop" is none of uvloop, asyncio; did you mean uvloop?'),
         ("agent a=h:1 --topology strr", "ring, redundant; did you mean star?"),
-        ("agent a=h:1 --ghosts delet", '--ghosts: "delet" is none of keep, delete; did you mean delete?'),
+        ("agent a=h:1 --ghosts delet", "is none of keep, delete, published; did you mean delete?"),
         ("bench brokr", 'NAME: "brokr" is none of '),
         ("bench brokr", "did you mean broker?"),
         ("lab rnu storm", '"rnu" is none of link, run; did you mean run?'),

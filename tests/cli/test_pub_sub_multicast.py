@@ -77,6 +77,8 @@ def test_that_nothing_is_encrypted_is_said_once_unless_quiet() -> None:
         (("pub", "URL", "a", "x", "--scope", "planet"), 2, 'scope "planet": there are interface, link, site'),
         (("pub", "URL", "a", "x", "--multicast-scope", "planet"), 2, 'scope "planet": there are'),
         (("pub", "URL", "a", "x", "--ip", "5"), 2, '--ip/--multicast-ip: "5" is none of 4, 6'),
+        (("pub", "URL", "a", "x", "--naming", "dns"), 2, '"dns" is none of computed, mdns'),
+        (("pub", "URL", "a", "x", "--naming", "computed"), 2, "naming computed needs IPv6"),
         (("pub", "URL", "a", "x", "--key", "FILE"), 2, "for multicast it is --multicast-key FILE\n"),
         (("pub", "multicast://10.9.0.1", "a", "x"), 2, "; a machine is named with ?peer=10.9.0.1\n"),
         (("pub", "multicast://[fe80::1]", "a", "x"), 2, "; a machine is named with ?peer=fe80::1\n"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.federation.config import FederationConfig, secret_files
+from hedgerow.federation.config import DocumentUrl, FederationConfig, secret_files
 from hedgerow.federation.overlay.limits import MAX_STATIC, OverlaySettings
 from hedgerow.federation.overlay.wire import MAX_ADDRESS_BYTES
 from hedgerow.kinds import NODE, SIDECAR
@@ -68,6 +68,9 @@ EVERYTHING = FederationConfig(
     keep_s=3_600.0,
     queue_bytes=1024 * 1024,
     announce_interval_s=0.5,
+    document_neighbours=(DocumentUrl(BrokerUrl("mill", 1883), 4), DocumentUrl(BrokerUrl("shed", 1883))),
+    data_log_bytes=1024 * 1024,
+    data_log_age_s=10.0,
 )
 
 
@@ -92,6 +95,10 @@ def test_everything_in_a_file() -> None:
         keep = "1 h"
         queue_bytes = "1 MiB"
         announce_interval = "500 ms"
+        wire = "hedgerow"
+        document_neighbours = ["4=mqtt://mill", "mqtt://shed"]
+        data_log = "1 MiB"
+        data_log_age = "10 s"
         """
     )
     assert config.of(FederationConfig) == EVERYTHING
@@ -111,7 +118,9 @@ def test_everything_by_flags() -> None:
         *("--active-neighbours", "4", "--advertise", "mqtt://192.0.2.1", "--federation-key", "key"),
         *("--federation-username", "us", "--federation-password", "them", "--federation-cafile", "ca.pem"),
         *("--federation-certfile", "cert.pem", "--federation-keyfile", "key.pem", "--federation-keep", "1 h"),
-        *("--federation-queue", "1 MiB", "--announce-interval", "500 ms"),
+        *("--federation-queue", "1 MiB", "--announce-interval", "500 ms", "--wire", "hedgerow"),
+        *("--document-neighbour", "4=mqtt://mill", "--document-neighbour", "mqtt://shed"),
+        *("--data-log", "1 MiB", "--data-log-age", "10 s"),
     )
     assert config.of(FederationConfig) == EVERYTHING
 
@@ -121,12 +130,34 @@ def test_a_node_is_federated_when_there_is_someone_to_link_to() -> None:
     for line in (
         "neighbours = 'mqtt://house'",
         "neighbours_file = 'neighbours'",
+        "document_neighbours = 'mqtt://house'",
         "join = 'mqtt://house'",
         "discover = true",
         "enabled = true",
     ):
         assert load(f"[federation]\n{line}").of(FederationConfig).is_enabled
     assert not load("[federation]\nenabled = false\njoin = 'mqtt://house'").of(FederationConfig).is_enabled
+
+
+def test_with_the_documents_wire_neighbours_are_not_nodes_of_ours() -> None:
+    config = load(
+        """
+        [federation]
+        wire = "document"
+        neighbours = ["mqtt://house", "mqtt://mill"]
+        document_neighbours = "4=mqtt://mill"
+        """
+    ).of(FederationConfig)
+    assert config.read_linked() == ()
+    assert list(map(str, config.read_document_neighbours())) == ["4=mqtt://mill:1883", "mqtt://house:1883"]
+
+
+def test_neighbours_of_both_kinds() -> None:
+    config = by_flags("--neighbour", "mqtt://house", "--document-neighbour", "mqtt://mill").of(
+        FederationConfig
+    )
+    assert config.read_linked() == (BrokerUrl("house", 1883),)
+    assert config.read_document_neighbours() == (DocumentUrl(BrokerUrl("mill", 1883)),)
 
 
 def test_the_overlay_never_looks_for_more_neighbours_than_it_may_have() -> None:
@@ -169,6 +200,21 @@ def test_the_overlay_never_looks_for_more_neighbours_than_it_may_have() -> None:
             "federation.join: 17 members to join; there may be 16",
         ),
         ("neighbours_file = 'nowhere'", "federation.neighbours_file: nowhere: No such file or directory"),
+        ("wire = 'mqtt'", 'federation.wire: "mqtt" is none of hedgerow, document'),
+        (
+            "document_neighbours = '4294967296=mqtt://house'",
+            'federation.document_neighbours: "4294967296": federators have numbers from 0 to 4294967295',
+        ),
+        (
+            "document_neighbours = ['4=mqtt://house', '4=mqtt://mill']",
+            "federation.document_neighbours: 4 is the number of two neighbours",
+        ),
+        (
+            "document_neighbours = 'mqtt://localhost'",
+            "federation.document_neighbours: mqtt://localhost:1883 is this node itself",
+        ),
+        ("data_log = '1 KiB'", "federation.data_log: "),
+        ("data_log_age = 'long'", 'federation.data_log_age: "long" is not a duration'),
         ("redundancy = 0", "federation.redundancy: 0 is not from 1 to 16"),
         ("redundancy = 1.5", "federation.redundancy: 1.5 is not a whole number"),
         ("redundancy = 'two'", 'federation.redundancy: "two" is not a whole number'),

@@ -1,6 +1,6 @@
 """Long fuzzing of one protocol between nodes: `make fuzz`, or `python tests/fuzz/fuzz_control.py PROTOCOL`.
 
-PROTOCOL is federation, tunnel, delegation, stamps, commands or status; the checks are those of
+PROTOCOL is federation, document, tunnel, delegation, stamps, commands or status; the checks are those of
 tests/security/fuzz_checks.py.
 """
 

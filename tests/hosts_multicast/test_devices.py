@@ -11,26 +11,29 @@ import pytest
 from tests.hosts_multicast.lab import NO_SERVER, Device, lab, numbered
 from tests.programs import ROOT, wait_until
 
-both_ip_versions = pytest.mark.parametrize("ip", [6, 4])
+# By computed groups, and by those that multicast DNS tells.
+NAMED = f"{NO_SERVER}?naming=mdns"
+both_namings = pytest.mark.parametrize(("ip", "url"), [(6, NO_SERVER), (4, NO_SERVER), (6, NAMED)])
+by_names = pytest.mark.parametrize(("ip", "url"), [(4, NO_SERVER), (6, NAMED)])
 # What is the same over both: with the other one, `make soak`.
 over_ipv6 = pytest.mark.parametrize("ip", [6, pytest.param(4, marks=pytest.mark.soak)])
 over_ipv4 = pytest.mark.parametrize("ip", [pytest.param(6, marks=pytest.mark.soak), 4])
 
 
-@both_ip_versions
-def test_one_publisher_and_three_subscribers_on_three_hosts(tmp_path: Path, ip: int) -> None:
+@both_namings
+def test_one_publisher_and_three_subscribers_on_three_hosts(tmp_path: Path, ip: int, url: str) -> None:
     with lab(tmp_path, 4, ip=ip) as home:
         for host in range(4):
             for version in ("-4", "-6"):
                 assert home.call(host, "ip", version, "route", "show", "default") == ""
         subscribers = [
-            home.subscribe(1, NO_SERVER, "home/kitchen/light", "-q", "1", "-F", "%t %q %p"),
-            home.subscribe(2, NO_SERVER, "home/#", "-q", "1", "-F", "%t %q %p"),
-            home.subscribe(3, NO_SERVER, "+/kitchen/+", "-q", "0", "-F", "%t %q %p"),
+            home.subscribe(1, url, "home/kitchen/light", "-q", "1", "-F", "%t %q %p"),
+            home.subscribe(2, url, "home/#", "-q", "1", "-F", "%t %q %p"),
+            home.subscribe(3, url, "+/kitchen/+", "-q", "0", "-F", "%t %q %p"),
         ]
         home.subscribed(*subscribers)
         for qos in (1, 0):
-            publisher = home.hedgerow(0, "pub", NO_SERVER, "home/kitchen/light", "-l", "-q", str(qos))
+            publisher = home.hedgerow(0, "pub", url, "home/kitchen/light", "-l", "-q", str(qos))
             publisher.say(*(f"{qos}-{number}" for number in range(50)))
             publisher.end_input()
             assert publisher.wait() == 0, publisher.errors
@@ -104,12 +107,13 @@ def test_a_host_that_is_cut_off_gets_what_it_missed(tmp_path: Path, ip: int) -> 
         far.wait_for_payloads(may, "home/may")
 
 
+@by_names
 @pytest.mark.parametrize("apart", [False, True], ids=["at the same time", "without hearing each other"])
-def test_publishers_that_choose_a_group_at_once_agree(tmp_path: Path, apart: bool) -> None:
+def test_publishers_that_choose_a_group_at_once_agree(tmp_path: Path, apart: bool, ip: int, url: str) -> None:
     """Whether one hears the other before it has chosen is chance; behind a cut cable it cannot."""
     topics = [f"home/{number}/light" for number in range(4)]
-    with lab(tmp_path, 3, ip=4) as home:
-        left, right, listener = home.devices(0, 1, 2)
+    with lab(tmp_path, 3, ip=ip) as home:
+        left, right, listener = home.devices(0, 1, 2, url=url)
         listener.ask("subscribe", filters=["home/+/light"], qos=1)
         if apart:
             home.hosts[1].unplug()
@@ -130,6 +134,20 @@ def test_publishers_that_choose_a_group_at_once_agree(tmp_path: Path, apart: boo
             for word in ("left", "right"):
                 assert [each for each in heard if each.startswith(word)] == numbered(word, 40)
         wait_until(lambda: last_groups(left) == last_groups(right), "the same groups")
+        begins = {4: "239.255.", 6: "ff12::"}[ip]
+        assert all(group.startswith(begins) for group in last_groups(left).values())
+
+
+def test_a_later_publisher_uses_the_ipv6_group_that_is_chosen_already(tmp_path: Path) -> None:
+    with lab(tmp_path, 3, ip=6) as home:
+        first, second, listener = home.devices(0, 1, 2, url=NAMED)
+        listener.ask("subscribe", filters=["home/light"], qos=1)
+        first.ask("publish", topic="home/light", payloads=["first"], qos=1)
+        wait_until(partial(has_groups, first, ["home/light"]), "a group")
+        second.ask("publish", topic="home/light", payloads=["second"], qos=1)
+        wait_until(partial(has_groups, second, ["home/light"]), "the group")
+        assert second.ask("groups")["groups"] == first.ask("groups")["groups"]
+        listener.wait_for_payloads(["first", "second"])
 
 
 def has_groups(device: Device, topics: list[str]) -> bool:

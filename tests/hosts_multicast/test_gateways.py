@@ -49,24 +49,27 @@ def publish(farm: Lab, host: int, node: Node, topic: str, *payloads: str, retain
 
 
 @contextmanager
-def gateways(farm: Lab, *hosts: int) -> Iterator[list[Node]]:
+def gateways(farm: Lab, *hosts: int, words: tuple[str, ...] = ()) -> Iterator[list[Node]]:
     with ExitStack() as running:
         nodes = []
         for host in hosts:
             directory = farm.directory / f"node{host}"
             directory.mkdir()
-            arguments = ("--multicast", "farm/#", "--data", "data")
+            arguments = ("--multicast", "farm/#", "--data", "data", *words)
             nodes.append(
                 running.enter_context(run_node(directory, *arguments, wrapper=farm.hosts[host].wrapper))
             )
         yield nodes
 
 
-@pytest.mark.parametrize("ip", [6, pytest.param(4, marks=pytest.mark.soak)])
-def test_clients_of_two_nodes_and_a_device_hear_each_other_once(tmp_path: Path, ip: int) -> None:
-    with lab(tmp_path, 3, ip=ip) as farm, gateways(farm, 0, 1) as (north, south):
+@pytest.mark.parametrize(
+    ("ip", "naming"), [(6, "computed"), pytest.param(4, "mdns", marks=pytest.mark.soak), (6, "mdns")]
+)
+def test_clients_of_two_nodes_and_a_device_hear_each_other_once(tmp_path: Path, ip: int, naming: str) -> None:
+    words = ("--multicast-naming", naming)
+    with lab(tmp_path, 3, ip=ip) as farm, gateways(farm, 0, 1, words=words) as (north, south):
         clients = [Client(farm, 0, north, "#"), Client(farm, 1, south, "#")]
-        [device] = farm.devices(2)
+        [device] = farm.devices(2, url=f"{NO_SERVER}?naming={naming}")
         device.ask("subscribe", filters=["farm/#"], qos=1)
         for word in ("first", "second"):  # A message that came twice would show before the second ones.
             publish(farm, 0, north, "house/private", word)

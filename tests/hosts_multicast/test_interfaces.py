@@ -68,15 +68,18 @@ def test_an_interface_that_goes_down_and_up_again_is_used_again(tmp_path: Path, 
         wait_for(listener, "b a new topic")
 
 
-def test_ipv6_that_comes_up_later_is_used_since_others_are_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "how"), [(NO_SERVER, "computed groups"), (f"{NO_SERVER}?naming=mdns", "groups by multicast DNS")]
+)
+def test_ipv6_that_comes_up_later_is_used_since_others_are_there(tmp_path: Path, url: str, how: str) -> None:
     with lab(tmp_path, 2) as home:
         home.call(0, "ip", "address", "flush", "dev", "eth0", "scope", "link")
-        listener = listen(home, 0, NO_SERVER, "a/#")
+        listener = listen(home, 0, url, "a/#")
         home.publish(1, NO_SERVER, "a/4", "by IPv4", "--ip", "4")
         wait_for(listener, "a/4 by IPv4")
         home.call(0, "ip", "address", "add", "fe80::99/64", "dev", "eth0", "nodad")
-        listener.wait_for(lambda: "with IPv6 now" in listener.errors, "the change")
-        home.publish(1, NO_SERVER, "a/6", "by IPv6")
+        listener.wait_for(lambda: f"with IPv6 and {how} now" in listener.errors, "the change")
+        home.publish(1, url, "a/6", "by IPv6")
         wait_for(listener, "a/6 by IPv6")
 
 

@@ -3,9 +3,13 @@
 Where the figures can be read in two ways, the text beside them decides. The registry of Figure 5 that has a
 count for each topic ever matched is called Registry.T_TS there; Registry.Calc is what the calculation fills
 with the topics of events younger than Y.time ("in a true case the broker includes this registry in the
-Registry.Calc"), one entry for each event. So a topic's final count is the number of its entries, "a score
-which reflects the Hot-Topic level for Y.time", and a topic without an entry is moved by no line: it stays
-in the registry where it is. Equal scores are ordered by name, which the document leaves open.
+Registry.Calc"), one entry for each event. So the loop of line 10 adds the number of its entries to a topic's
+final count, and a topic without an entry is moved by no line: it stays in the registry where it is. Equal
+scores are ordered by name, which the document leaves open.
+
+What the final counts are before that loop can be read in two ways, and `copies_counts` says which: line 9
+copies "all the Ts.counts" of Figure 5 there; as "a score which reflects the Hot-Topic level for Y.time" they
+are 0.
 
 Times are whole numbers, in any unit.
 """
@@ -26,6 +30,7 @@ class Topic:
 class Oracle:
     x_time: int
     y_time: int
+    copies_counts: bool
     registry_t_ts: list[Topic] = field(default_factory=list)
     registry_time: list[tuple[int, str]] = field(default_factory=list)
     in_registry: list[str] = field(default_factory=list)
@@ -52,7 +57,9 @@ class Oracle:
         for ts_time, ts_topic in self.registry_time:
             if c_time - self.y_time < ts_time:
                 registry_calc.append(ts_topic)
-        count_final = dict.fromkeys(registry_calc, 0)
+        count_final = (
+            self.copy_counts(registry_calc) if self.copies_counts else dict.fromkeys(registry_calc, 0)
+        )
         for ts_topic in registry_calc:
             count_final[ts_topic] += 1
         self.ranking = sorted(count_final.items(), key=lambda item: (-item[1], item[0]))
@@ -62,6 +69,9 @@ class Oracle:
             counter += 1
         for topic, _ in self.ranking[counter:]:
             self._move(topic, self.out_registry, self.in_registry)
+
+    def copy_counts(self, registry_calc: list[str]) -> dict[str, int]:
+        return {ts.topic: ts.count for ts in self.registry_t_ts if ts.topic in registry_calc}
 
     @staticmethod
     def _move(topic: str, to: list[str], away_from: list[str]) -> None:

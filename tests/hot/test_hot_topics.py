@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from hedgerow.hot import registries, window
-from hedgerow.hot.hot_topics import HotTopics
+from hedgerow.hot import lifetime, registries, window
+from hedgerow.hot.hot_topics import HotTopics, Score
+from hedgerow.hot.lifetime import LifetimeCounts
 from hedgerow.hot.monitor import Monitor
 from hedgerow.hot.naive import Naive
 from hedgerow.hot.registries import HotRegistries, RegistryChanges
@@ -139,6 +140,21 @@ def test_settings_that_mean_nothing(settings: dict[str, float]) -> None:
         HotTopics(**settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("score", "expected"), [("window", {"new": 5, "old": 1}), ("published", {"old": 22, "new": 10})]
+)
+def test_the_published_score_begins_with_all_that_there_ever_was(
+    score: Score, expected: dict[str, int]
+) -> None:
+    """The topic that was busy long ago outranks the one that is busy now; with the window's it does not."""
+    hot = HotTopics(score=score)
+    _burst(hot, {"old": 20}, now=0.0)
+    _burst(hot, {"new": 5, "old": 1}, now=60.0)
+    hot.handle_timer(60.4)
+    assert list(hot.scores.items()) == list(expected.items())
+    assert hot.out_registry == (list(expected)[-1],)
+
+
 def test_a_clock_that_goes_back_loses_no_event() -> None:
     hot = HotTopics(x_s=0.5, y_s=1.25)
     for now in (10.0, 10.6, 10.5, 10.3, 9.0):
@@ -172,10 +188,13 @@ def _bytes_of(machine: object) -> int:
     return sum(map(sys.getsizeof, found.values()))
 
 
+@pytest.mark.parametrize("score", ["window", "published"])
 @pytest.mark.parametrize(("name", "topics", "y_s"), [(_usual, 1_000_000, 2.0), (_longest, 200_000, 2.1)])
-def test_memory_with_very_many_topics(name: Callable[[int], str], topics: int, y_s: float) -> None:
+def test_memory_with_very_many_topics(
+    name: Callable[[int], str], topics: int, y_s: float, score: Score
+) -> None:
     """Whether anyone takes the changes or not."""
-    hot = HotTopics(y_s=y_s)
+    hot = HotTopics(y_s=y_s, score=score)
     for number in range(topics):
         hot.note(name(number), 6.0 * number / topics)
         if number == topics // 2:
@@ -229,6 +248,32 @@ def test_a_full_in_registry_forgets_without_a_word() -> None:
     assert hot.in_registry == ("b", "c")
     assert hot.keeps("a")
     assert hot.take_changes() == NOTHING
+
+
+def test_of_too_many_topics_the_count_of_the_one_that_is_silent_longest_is_forgotten() -> None:
+    counts = LifetimeCounts(3)
+    counts.add({"a": 5, "b": 1, "c": 1})
+    counts.add({"a": 1, "d": 1})
+    assert len(counts) == 3
+    assert counts.seed({"a": 1, "c": 1, "d": 1}) == {"a": 7, "c": 2, "d": 2}
+    counts.add({"b": 2, "c": 1})
+    assert counts.seed({"b": 2, "c": 1}) == {"b": 4, "c": 3}
+
+
+def test_the_count_of_a_topic_in_the_window_is_never_forgotten() -> None:
+    """Whatever floods it: twice as many topics as are remembered, ten times a second the one that counts."""
+    hot = HotTopics(score="published")
+    topics = 2 * lifetime.MAX_LIFETIME
+    said = 0
+    for number in range(topics):
+        now = 10.0 * number / topics
+        if said <= now * 10:
+            hot.note("steady", now)
+            said += 1
+        hot.note(_usual(number), now)
+    hot.handle_timer(10.0)
+    assert hot.uncounted == 0
+    assert hot.scores["steady"] == said + 20
 
 
 def test_an_event_of_a_known_topic_makes_no_object() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 from itertools import pairwise
 
@@ -9,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.log.frame import Group, LogFrame
-from hedgerow.log.messages import FRAME_BYTES, FRAME_ROWS, Rows, to_groups
+from hedgerow.log.frame import HEADER_BYTES, Group, LogFrame
+from hedgerow.log.messages import FRAME_BYTES, FRAME_ROWS, Rows, read_notes, to_groups
 from hedgerow.message import Message, MessageId
 from tests.node.logged_messages import message_properties
 
@@ -41,9 +43,12 @@ def through_frames(messages: list[Message], first_position: int = 1) -> list[Mes
     return found
 
 
+NAMES = [each.name for each in dataclasses.fields(Message)]
+
+
 def fields(message: Message) -> tuple[object, ...]:
     """All, to the type: 1 and True are equal, as are messages that differ in `first_at`."""
-    return tuple((type(value), value) for value in (getattr(message, name) for name in Message.__slots__))
+    return tuple((type(value), value) for value in (getattr(message, name) for name in NAMES))
 
 
 anything = st.text(max_size=20)  # with lone surrogates and NUL
@@ -90,6 +95,19 @@ def test_runs_come_back_as_they_were(runs: list[tuple[Message, int, bool]]) -> N
             )  # fmt: skip
     found = through_frames(given_messages)
     assert list(map(fields, found)) == list(map(fields, given_messages))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(messages, st.sampled_from([None, "[[1,1,[]]]", "[[2,5,[7,8]]]"])), max_size=20))
+def test_notes_come_back_with_their_messages(noted: list[tuple[Message, str | None]]) -> None:
+    found = []
+    for group in to_groups([message for message, _ in noted], 1, 1.5, [note for _, note in noted]):
+        data = b"".join(group.encode(MARKER))
+        frame = LogFrame.read(data, 0, MARKER)
+        assert frame is not None
+        for _, count, note in read_notes(frame, memoryview(data)[HEADER_BYTES:][: frame.meta_bytes]):
+            found += [note] * count
+    assert found == [note and json.loads(note) for _, note in noted]
 
 
 def test_what_is_alike_is_written_once() -> None:

@@ -64,6 +64,7 @@ EVERYTHING = MobilityConfig(
         y_s=60.0,
         share=0.25,
         capacity=100,
+        score="published",
         algorithm="naive",
         rotation=1,
         moves_clients=False,
@@ -93,6 +94,7 @@ def test_everything_in_a_file() -> None:
         y_s = "1 min"
         share = 0.25
         capacity = 100
+        score = "published"
         algorithm = "naive"
         rotation = 1
         delegates = false
@@ -108,8 +110,17 @@ def test_everything_by_flags() -> None:
     files = ("--fixed-file", "fixed", "--fixed-cafile", "ca.pem", "--fixed-certfile", "cert.pem")
     places = ("--clients-at", "10.0.0.9:1883", "--fixed-clients-at", "[2001:db8::7]:1883")
     hot = ("--hot-topics", "--hot-every", "0.2", "--hot-window", "60", "--hot-share", "0.25")
-    naive = ("--hot-capacity", "100", "--hot-algorithm", "naive", "--naive-half", "1")
-    moves = ("--no-delegation", "--no-move-clients", "--move-after", "0.5", "--takeover-after", "10")
+    naive = ("--hot-capacity", "100", "--hot-score", "published", "--hot-algorithm", "naive")
+    moves = (
+        "--no-delegation",
+        "--no-move-clients",
+        "--naive-half",
+        "1",
+        "--move-after",
+        "0.5",
+        "--takeover-after",
+        "10",
+    )
     config = by_flags(
         *("--role", "mobile", "--domain", "farm/sector1", "--relay", "127.0.0.1:2883"),
         *("--fixed", "mqtt://mob:a%20b@tower:1884", "--fixed", "mqtts://[::1]"),

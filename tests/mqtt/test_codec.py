@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hedgerow.errors import ProtocolError
+from hedgerow.message import Message
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
@@ -390,3 +391,12 @@ def test_each_packet_carries_exactly_its_own_reason_codes(packet_class: Any, pac
     allowed, _ = REASON_CODES[packet_type]
     assert {code for code in range(256) if is_taken(code)} == allowed
     assert allowed <= {int(reason) for reason in Reason}
+
+
+@pytest.mark.parametrize("size", [0, 119, 120, 16_375, 16_376, 70_000])
+def test_a_plain_publish_has_the_length_that_the_codec_reads(size: int) -> None:
+    """At the ends of what one, two and three bytes of length can say, too."""
+    message = Message("a/b", b"x" * size)
+    data = codec.encode_plain_publish(message, 1, False, 7, False, b"")
+    assert data == codec.encode(Publish("a/b", message.payload, 1, packet_id=7), V4)
+    assert codec.read_header(data, 0) == (len(data) - 7 - size, len(data))

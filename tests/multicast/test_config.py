@@ -39,6 +39,7 @@ EVERYTHING = Multicast(
         interfaces=("eth0", "wlan0"),
         scope="site",
         ip=4,
+        naming="mdns",
         port=5_000,
         peers=("10.0.0.7", "barn:6000"),
         key_file=Path("keys"),
@@ -55,6 +56,7 @@ def test_everything_in_a_file() -> None:
         interfaces = ["eth0", "wlan0"]
         scope = "site"
         ip = 4
+        naming = "mdns"
         port = 5000
         peers = ["10.0.0.7", "barn:6000"]
         key_file = "keys"
@@ -69,6 +71,7 @@ def test_everything_by_flags() -> None:
         *("--multicast", "farm/#", "--multicast", "house/+/state"),
         *("--multicast-interface", "eth0", "--multicast-interface", "wlan0"),
         *("--multicast-scope", "site", "--multicast-ip", "4", "--multicast-port", "5000"),
+        *("--multicast-naming", "mdns"),
         *("--peer", "10.0.0.7", "--peer", "barn:6000"),
         *("--multicast-key", "keys", "--multicast-max-payload", "1 MiB"),
     )
@@ -94,6 +97,7 @@ def test_without_topics_it_is_off(text: str) -> None:
         ('topics = ""', 'node.toml:2: multicast.topics: "" says nothing'),
         ('topics = "a"\nscope = "world"', 'node.toml:3: multicast.scope: scope "world"'),
         ('topics = "a"\nip = 5', "node.toml:3: multicast.ip: ip is 5"),
+        ('topics = "a"\nnaming = "own"', 'node.toml:3: multicast.naming: naming "own": there are computed'),
         ('topics = "a"\nip = true', 'node.toml:3: multicast.ip: "True" is not a whole number'),
         ('topics = "a"\nport = 65535', "node.toml:3: multicast.port: port 65535 is not"),
         ('topics = "a"\nport = "http"', 'node.toml:3: multicast.port: "http" is not a whole number'),

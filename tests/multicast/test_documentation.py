@@ -75,7 +75,8 @@ def test_every_kind_has_its_body() -> None:
         groups.ipv6_group(CONTROL_TOPIC, SCOPES["link"]),
         f"{groups.mdns_label(TOPIC)}.local.",
         CONTROL_GROUP_IPV4,
-        str(groups.IPV4_GROUPS),
+        str(groups.IPV4_GROUPS.network),
+        str(groups.ipv6_groups(SCOPES["link"]).network),
     ],
 )
 def test_the_addresses_are_those(said: str) -> None:

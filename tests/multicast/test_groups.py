@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.multicast import groups
-from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC, IPV4_GROUPS
+from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC, IPV4_GROUPS, GroupRange, ipv6_groups
 from hedgerow.multicast.limits import SCOPES
 from tests.multicast.frames import names
 
@@ -60,37 +60,60 @@ def test_every_topic_has_a_label_that_dns_can_carry(topic: str) -> None:
     assert label == label.lower(), "names in DNS are compared without case"
 
 
-@given(st.floats(0, 1))
-def test_a_chosen_ipv4_group_is_never_a_reserved_one(chance: float) -> None:
-    group = groups.choose_ipv4_group(chance)
-    assert ipaddress.IPv4Address(group) in IPV4_GROUPS
-    assert group not in RESERVED
+RANGES = pytest.mark.parametrize("groups_of", [IPV4_GROUPS, ipv6_groups(2)], ids=["IPv4", "IPv6"])
+
+
+@RANGES
+@given(chance=st.floats(0, 1))
+def test_a_chosen_group_is_one_of_the_range_and_never_a_reserved_one(
+    groups_of: GroupRange, chance: float
+) -> None:
+    group = groups_of.choose(chance)
+    assert groups_of.has(group)
+    assert group not in {groups_of.control_group, str(groups_of.network[0]), str(groups_of.network[-1])}
+
+
+@given(st.floats(0, 1), st.sampled_from(sorted(SCOPES.values())))
+def test_a_chosen_ipv6_group_is_transient_of_its_scope_and_by_its_id_given_by_a_host(
+    chance: float, scope: int
+) -> None:
+    group = ipaddress.IPv6Address(ipv6_groups(scope).choose(chance))
+    assert group.packed[:2] == bytes((0xFF, 0x10 | scope))
+    assert 0x8000_0000 <= int.from_bytes(group.packed[2:]) <= 0xFFFF_FFFF
 
 
 @pytest.mark.parametrize("reserved", sorted(RESERVED))
 def test_a_chance_that_points_at_a_reserved_group_takes_the_next(reserved: str) -> None:
-    position = int(ipaddress.IPv4Address(reserved)) - int(IPV4_GROUPS[0])
-    chance = (position + 0.5) / IPV4_GROUPS.num_addresses
-    following = str(IPV4_GROUPS[(position + 1) % IPV4_GROUPS.num_addresses])
+    network = IPV4_GROUPS.network
+    position = int(ipaddress.IPv4Address(reserved)) - int(network[0])
+    chance = (position + 0.5) / network.num_addresses
+    following = str(network[(position + 1) % network.num_addresses])
     expected = "239.255.0.1" if following in RESERVED else following
-    assert groups.choose_ipv4_group(chance) == expected
+    assert IPV4_GROUPS.choose(chance) == expected
 
 
-def test_a_group_that_is_taken_is_not_chosen() -> None:
-    first = groups.choose_ipv4_group(0.5)
-    second = groups.choose_ipv4_group(0.5, [first])
+@RANGES
+def test_a_group_that_is_taken_is_not_chosen(groups_of: GroupRange) -> None:
+    first = groups_of.choose(0.5)
+    second = groups_of.choose(0.5, [first])
     assert second != first
-    assert groups.choose_ipv4_group(0.5, [first, second]) not in (first, second)
+    assert groups_of.choose(0.5, [first, second]) not in (first, second)
 
 
 def test_when_all_groups_are_taken_one_is_shared_but_no_reserved_one() -> None:
-    everything = set(map(str, IPV4_GROUPS))
-    assert groups.choose_ipv4_group(1.0, everything) in everything - RESERVED
-    assert groups.choose_ipv4_group(0.3, everything - {"239.255.1.2"}) == "239.255.1.2"
+    everything = set(map(str, IPV4_GROUPS.network))
+    assert IPV4_GROUPS.choose(1.0, everything) in everything - RESERVED
+    assert IPV4_GROUPS.choose(0.3, everything - {"239.255.1.2"}) == "239.255.1.2"
 
 
-def test_of_groups_chosen_at_once_the_later_record_wins_for_everyone() -> None:
-    chosen = ["239.255.9.200", "239.255.10.3", "239.255.9.30"]
-    assert groups.winning_ipv4_group(chosen) == "239.255.10.3"
-    assert groups.winning_ipv4_group(reversed(chosen)) == "239.255.10.3"
-    assert groups.winning_ipv4_group(chosen[:1]) == "239.255.9.200"
+@pytest.mark.parametrize(
+    ("chosen", "winner"),
+    [
+        (["239.255.9.200", "239.255.10.3", "239.255.9.30"], "239.255.10.3"),
+        (["ff12::9000:1", "ff12::a000:0", "ff12::9fff:ffff"], "ff12::a000:0"),
+    ],
+)
+def test_of_groups_chosen_at_once_the_later_record_wins_for_everyone(chosen: list[str], winner: str) -> None:
+    assert groups.winning_group(chosen) == winner
+    assert groups.winning_group(reversed(chosen)) == winner
+    assert groups.winning_group(chosen[:1]) == chosen[0]

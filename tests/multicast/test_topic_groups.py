@@ -1,4 +1,4 @@
-"""Names of topics with IPv4: who chooses, who gives way, and what is heard meanwhile. No network."""
+"""Names of topics: who chooses, who gives way, and what is heard meanwhile. No network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import repeat
 
 import pytest
 
-from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, mdns_label
+from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, IPV4_GROUPS, GroupRange, ipv6_groups, mdns_label
 from hedgerow.multicast.topic_groups import (
     ASK_AGAIN_S,
     DECIDE_S,
@@ -25,9 +25,9 @@ NAME = f"{mdns_label(TOPIC)}.local."
 class Wire:
     """Members whose questions and announcements reach all, themselves included, at once."""
 
-    def __init__(self, *chances: float) -> None:
+    def __init__(self, *chances: float, groups: GroupRange = IPV4_GROUPS) -> None:
         self.now = 100.0
-        self.members = [NamedGroups(repeat(chance).__next__) for chance in chances]
+        self.members = [NamedGroups(groups, repeat(chance).__next__) for chance in chances]
         self.announced: list[dict[str, str]] = [{} for _ in chances]
         self.questions = 0
         self.announcements = 0
@@ -118,10 +118,26 @@ def test_publishers_that_choose_at_once_converge_and_subscribers_hear_both_meanw
     assert subscriber.groups_to_hear(TOPIC) == ("239.255.192.0",)
 
 
+def test_named_ipv6_groups_converge_alike_and_their_control_group_is_the_computed_one() -> None:
+    groups = ipv6_groups(2)
+    wire = Wire(0.25, 0.75, 0.0, groups=groups)
+    *publishers, subscriber = wire.members
+    assert subscriber.control_group == ComputedGroups("link").control_group
+    subscriber.set_hearing(TOPIC, True, wire.now)
+    for publisher in publishers:
+        publisher.set_publishing(TOPIC, True, wire.now)
+    wire.run(DECIDE_S + 0.01)
+    assert {each.group_to_send(TOPIC) for each in publishers} == {"ff12::e000:0"}
+    assert set(subscriber.groups_to_hear(TOPIC)) == {"ff12::a000:0", "ff12::e000:0"}
+    wire.run(SETTLE_S + 0.01)
+    assert subscriber.groups_to_hear(TOPIC) == ("ff12::e000:0",)
+
+
+@pytest.mark.parametrize("groups", [IPV4_GROUPS, ipv6_groups(2)], ids=["IPv4", "IPv6"])
 @pytest.mark.parametrize("seed", range(20))
-def test_many_publishers_converge(seed: int) -> None:
+def test_many_publishers_converge(seed: int, groups: GroupRange) -> None:
     chances = random.Random(seed)
-    wire = Wire(*(chances.random() for _ in range(12)))
+    wire = Wire(*(chances.random() for _ in range(12)), groups=groups)
     for publisher in wire.members:
         publisher.set_publishing(TOPIC, True, wire.now)
         wire.run(chances.random() * 0.2)
@@ -188,9 +204,18 @@ def test_the_last_group_is_heard_on_after_its_publisher_left_until_another_has_c
     assert subscriber.groups_to_hear(TOPIC) == (new.group_to_send(TOPIC),)
 
 
-@pytest.mark.parametrize("address", ["10.0.0.1", "224.0.0.251", CONTROL_GROUP_IPV4, "not an address"])
-def test_an_announcement_cannot_send_us_elsewhere(address: str) -> None:
-    member = NamedGroups(lambda: 0.5)
+@pytest.mark.parametrize(
+    ("groups", "address"),
+    [
+        *((IPV4_GROUPS, each) for each in ("10.0.0.1", "224.0.0.251", CONTROL_GROUP_IPV4, "not an address")),
+        *((IPV4_GROUPS, each) for each in ("ff12::8000:1", "::1")),
+        *((ipv6_groups(2), each) for each in ("fe80::1", "ff02::fb", "ff15::8000:1", "ff12::7fff:ffff")),
+        (ipv6_groups(2), ipv6_groups(2).control_group),
+        (ipv6_groups(2), "239.255.0.1"),
+    ],
+)
+def test_an_announcement_cannot_send_us_elsewhere(groups: GroupRange, address: str) -> None:
+    member = NamedGroups(groups, lambda: 0.5)
     member.ready(0.0)
     member.set_hearing(TOPIC, True, 0.0)
     member.receive_address(NAME, address, False, 0.0)
@@ -198,7 +223,7 @@ def test_an_announcement_cannot_send_us_elsewhere(address: str) -> None:
 
 
 def test_a_flood_of_announcements_is_bounded() -> None:
-    member = NamedGroups(lambda: 0.5)
+    member = NamedGroups(IPV4_GROUPS, lambda: 0.5)
     member.ready(0.0)
     member.set_hearing(TOPIC, True, 0.0)
     for number in range(1, 200):

@@ -7,7 +7,8 @@ import logging
 import socket
 import struct
 import threading
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 
@@ -43,7 +44,17 @@ from hedgerow.node.store import Store
 from hedgerow.node.values import Address
 from hedgerow.parts import make_server
 from tests.node.faulty_store import FAULTY_STORE, FaultyCommitter
-from tests.node.peers import LOOPBACK, NOWHERE, connected, part_of, port_of, raw_client, running, with_part
+from tests.node.peers import (
+    LOOPBACK,
+    NOWHERE,
+    RawClient,
+    connected,
+    part_of,
+    port_of,
+    raw_client,
+    running,
+    with_part,
+)
 from tests.waiting import until
 
 KEPT = {"session_expiry_interval": 3600}
@@ -405,6 +416,79 @@ async def test_an_acknowledgement_waits_for_its_commit(tmp_path: Path) -> None:
                         await publisher.reader.read(1)
                 may_commit.set()
                 assert await publisher.receive() == Puback(7)
+
+
+@asynccontextmanager
+async def patient_node(
+    directory: Path, wait_s: float
+) -> AsyncIterator[tuple[FaultyCommitter, RawClient, RawClient]]:
+    """Its committer, a kept subscriber to everything, and a publisher."""
+    async with running(data=directory, table=FAULTY_STORE) as server:
+        port = port_of(server)
+        async with (
+            connected(port, "subscriber", properties=KEPT, clean_start=False) as subscriber,
+            connected(port, "publisher") as publisher,
+        ):
+            subscriber.send(subscribe("#", qos=1))
+            assert isinstance(await subscriber.receive(), Suback)
+            committer = part_of(server, FaultyCommitter)
+            await until(lambda: not server.broker.durability.is_behind, "the subscription to be stored")
+            committer.patience.wait_s = wait_s
+            yield committer, subscriber, publisher
+
+
+async def test_what_is_acknowledged_at_once_is_answered_with_nothing_written(tmp_path: Path) -> None:
+    async with patient_node(tmp_path, wait_s=60.0) as (committer, subscriber, publisher):
+        committer.store.may_commit.clear()
+        for packet_id in 7, 8:
+            publisher.send(Publish("a", b"x", qos=1, packet_id=packet_id))
+            delivered = await subscriber.receive()
+            assert isinstance(delivered, Publish)
+            subscriber.send(Puback(delivered.packet_id))
+            assert await publisher.receive() == Puback(packet_id)
+        assert committer.store.log.written_bytes == 0
+        committer.store.may_commit.set()
+
+
+async def test_what_is_not_acknowledged_in_time_is_written(tmp_path: Path) -> None:
+    async with patient_node(tmp_path, wait_s=0.001) as (committer, subscriber, publisher):
+        publisher.send(Publish("a", b"x", qos=1, packet_id=7))
+        assert await publisher.receive() == Puback(7)
+        assert committer.store.log.written_bytes > 0
+        assert not committer.patience.wait_s, "it was in vain"
+        assert isinstance(await subscriber.receive(), Publish)
+
+
+async def test_what_else_is_to_be_stored_is_not_waited_for(tmp_path: Path) -> None:
+    async with patient_node(tmp_path, wait_s=60.0) as (committer, _, publisher):
+        publisher.send(Publish("a", b"x", qos=1, packet_id=7))
+        await until(lambda: committer.node.broker.durability.has_unwritten, "the message")
+        publisher.send(Publish("r", b"x", qos=1, retain=True, packet_id=8))
+        assert await publisher.receive() == Puback(7)
+        assert await publisher.receive() == Puback(8)
+
+
+async def test_a_node_that_ends_stores_what_it_waits_for(tmp_path: Path) -> None:
+    async with patient_node(tmp_path, wait_s=60.0) as (_, subscriber, publisher):
+        publisher.send(Publish("a", b"x", qos=1, packet_id=7))
+        assert isinstance(await subscriber.receive(), Publish)
+    with closing(Store.open(tmp_path)) as store:
+        assert [chunk.count for _, chunk in store.load().chunks] == [1]
+
+
+async def test_a_batch_that_was_acknowledged_before_it_was_stored_makes_patient(tmp_path: Path) -> None:
+    async with patient_node(tmp_path, wait_s=0.0) as (committer, subscriber, publisher):
+        committer.store.may_commit.clear()
+        publisher.send(Publish("a", b"x", qos=1, packet_id=7))
+        delivered = await subscriber.receive()
+        assert isinstance(delivered, Publish)
+        subscriber.send(Puback(delivered.packet_id))
+        outbox = committer.node.broker.sessions["subscriber"].outbox
+        assert outbox is not None
+        await until(lambda: not len(outbox), "the acknowledgement")
+        committer.store.may_commit.set()
+        assert await publisher.receive() == Puback(7)
+        assert committer.patience.wait_s
 
 
 async def test_a_failing_store_holds_acknowledgements_and_recovers(

@@ -14,6 +14,7 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,6 @@ from hedgerow.errors import StoreError
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Stage
 from hedgerow.mqtt.packets import MQTT_5
-from hedgerow.node.message_log import DiskLog
 from hedgerow.node.store import APPLICATION_ID, FILE_NAME, FORMAT, LOCK_NAME, PageCache, Store, connect
 from tests.full_disks import file_size_limit
 from tests.node.old_stores import make_older, make_oldest
@@ -269,11 +269,18 @@ def test_what_was_in_flight_is_not_forgotten_where_it_cannot_be_read_now(
     make_older(tmp_path, {3: message(3)}, [(1, 3, 7, 2 | Stage.SENT << 3, b"")])
     Store.open(tmp_path).close()
 
-    def has_no_descriptor(*arguments: object) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    open_file, scanned = os.open, set[Path]()
+
+    def has_no_descriptor(path: Path, flags: int, *arguments: Any) -> int:
+        """Once a segment was scanned, none of its messages can be read."""
+        if path in scanned:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        if path.suffix and not flags & (os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY):
+            scanned.add(path)
+        return open_file(path, flags, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(DiskLog, "_open", has_no_descriptor)
+        patched.setattr(os, "open", has_no_descriptor)
         with pytest.raises(StoreError, match="cannot read"):
             Store.open(tmp_path)
     with closing(Store.open(tmp_path)) as store:

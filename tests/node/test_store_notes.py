@@ -107,6 +107,25 @@ def test_a_batch_with_more_than_messages_brings_all_rows_along(tmp_path: Path) -
         assert store.is_settled
 
 
+def test_a_crash_between_the_log_and_the_rows_leaves_nothing_of_a_batch_that_has_both(tmp_path: Path) -> None:
+    """Else the publisher of a message at QoS 2, whose packet identifier is not known, would send it again."""
+    with closing(Store.open(tmp_path)) as store:
+        broker = Broker(store)
+        broker.publish(1)
+        (before,) = broker.positions(1)
+        changes = Changes(messages=[message(broker.position)], first_position=broker.position)
+        changes.waiting = [((1, 2, ()),)]
+        chunk = broker.queues[1].add(broker.position, 1, 2, (), None, 10, 1.0)
+        changes.chunks[1, chunk.number] = chunk
+        changes.received[2, 7] = True
+        store.write(changes)
+        store.log.commit()
+    with closing(Store.open(tmp_path)) as store:
+        snapshot = store.load()
+        assert [run for _, chunk in snapshot.chunks for run in chunk.runs_from(0)] == [(before, 1)]
+        assert snapshot.received == []
+
+
 def test_what_too_many_wait_for_has_rows_at_once(tmp_path: Path) -> None:
     with closing(Store.open(tmp_path)) as store:
         broker = Broker(store)

@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
+from inspect import getmembers, isdatadescriptor
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def as_state(snapshot: Snapshot) -> dict[str, Any]:
 
 def fields(each: Delivery | Chunk) -> dict[str, object]:
     """But for when a delivery was queued, which is when its message was written."""
-    return {name: getattr(each, name) for name in each.__slots__ if name != "queued_at"}
+    attributes = [name for name, kind in getmembers(type(each), isdatadescriptor) if name[0] != "_"]
+    return {name: getattr(each, name) for name in attributes if name != "queued_at"}
 
 
 def rows(directory: Path, table: str) -> list[tuple[Any, ...]]:

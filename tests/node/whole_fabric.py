@@ -30,6 +30,7 @@ ws = "off"
 http = "127.0.0.1:0"
 [federation]
 enabled = true
+document_neighbours = "9=mqtt://127.0.0.1:9"
 """
 
 BARN = """
@@ -79,7 +80,8 @@ BRIDGE = "connection north\naddress 127.0.0.1:{house}\ntopic orchard/# both 1\n"
 
 @asynccontextmanager
 async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Server]]:
-    """By node id: `barn` has nearly everything, `tractor` is mobile, `sidecar` stands beside `house`."""
+    """By node id: `barn` has nearly everything, `tractor` is mobile, `sidecar` stands beside `house`, which
+    looks for a federator that is not ours."""
     async with AsyncExitStack() as stack:
         servers: dict[str, Server] = {}
 

@@ -21,6 +21,9 @@ from hedgerow.bridges.section import read_section
 from hedgerow.bridges.stamp_tables import StampBounds
 from hedgerow.bridges.stamps import ANSWER_TOPIC, QUESTION_TOPIC, STAMPS_TOPIC, Stamps
 from hedgerow.errors import ConfigError
+from hedgerow.federation.document import wire as document
+from hedgerow.federation.document.data_log import DataLog
+from hedgerow.federation.document.federator import DocumentFederator
 from hedgerow.federation.mesh import wire as mesh
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.mesh.limits import MeshBounds
@@ -96,6 +99,41 @@ def read_again(
     except refusal:
         return
     assert read(write(found)) == found
+
+
+# Federators that are not ours
+
+
+def check_document(data: bytes) -> None:
+    steps = Steps(data)
+    machine = DocumentFederator(1, [("a", 2), ("b", None)], DataLog(64 * 1024, 1.0))
+    machine.set_wanted("t/#", True, 0.0)
+    now = 1.0
+    while steps.next():
+        match steps.number(8):
+            case 0:
+                now += steps.pick((0.01, 0.5, 20.0))
+                machine.handle_timer(now)
+            case 1:
+                address = steps.pick(("a", "b"))
+                machine.unlinked(address)
+                machine.linked(address, now)
+            case 2:
+                machine.set_wanted(steps.pick(("t/1", "+/2")), bool(steps.number(2)), now)
+            case 3:
+                machine.receive(steps.text().decode(errors="replace"), steps.text(), now)
+            case _:
+                topic = steps.pick(document.PREFIXES) + steps.pick(
+                    ("t/1", "t/2", "hedgerow/neighbour/1/0", "")
+                )
+                numbers = b"".join(steps.number(6).to_bytes(4, "little") for _ in range(steps.number(5)))
+                machine.receive(topic, numbers + steps.text(), now)
+        for packet in machine.take_packets():
+            document.decode(packet.topic, packet.payload)
+        machine.take_publications()
+        machine.take_listens()
+        assert len(list(machine.meshes)) <= MAX_STEPS
+        assert machine.deadline > now - 20.0
 
 
 # Federation: announcements of meshes, and the overlay
@@ -398,6 +436,7 @@ def _value(steps: Steps, depth: int) -> object:
 
 CHECKS: dict[str, Callable[[bytes], None]] = {
     "federation": check_federation,
+    "document": check_document,
     "tunnel": check_tunnel,
     "delegation": check_delegation,
     "stamps": check_stamps,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hedgerow.broker.broker import Broker
+from hedgerow.broker.retained import TOMBSTONE_S
+from hedgerow.message import Message
 from hedgerow.mqtt.packets import Pingreq, Pingresp, Puback, Publish
 from hedgerow.node.failures import FIRST_S, MAX_S, Failures
 from hedgerow.node.metrics import NodeCollector
@@ -154,18 +155,22 @@ async def test_one_that_cannot_reload_leaves_the_old_in_force() -> None:
         failing.fails_at = ""
 
 
-async def test_the_broker_s_own_timer_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_broker_s_own_timer_goes_on() -> None:
     calls = 0
 
-    def fail(self: Broker, now: float) -> None:
+    def fail(topic: str) -> None:
         nonlocal calls
         calls += 1
         raise RuntimeError("a mistake of ours")
 
     async with running(table=TABLE) as node:
-        monkeypatch.setattr(Broker, "_purge", fail)
-        node.broker.purge_at = 0.0
-        node.broker.wake_at(0.0)
+        now = node.clock()
+        deletions = node.broker.retained.tombstones
+        for number in range(1_000):  # All are over in a moment, and to forget one fails.
+            deletion = Message(f"gone/{number}", b"", published_at=now - TOMBSTONE_S + 0.1)
+            assert deletions.set(deletion, now)
+        deletions.on_forget = fail
+        node.broker.purge_later(deletions.ends_at, now)
         node.flush()
         await until(lambda: calls > 0, "the failure")
         other = part_of(node, Other)

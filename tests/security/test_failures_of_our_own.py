@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hedgerow.broker.connection import Connection
+from hedgerow.broker.role import Role
+from hedgerow.broker.session import Channel
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Pingreq, Pingresp, Publish, Suback, Subscribe, Subscription, Will
 from tests.broker.harness import World
@@ -21,14 +22,13 @@ POISONED = Publish(POISON, properties={"content_type": "text"})  # A plain one t
 @pytest.fixture
 def _failing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake that one client's bytes bring to light."""
-    handle = Connection._handle
 
-    def fail(self: Connection, first: int, body: bytes) -> None:
-        if POISON.encode() in body:
+    def fail(self: Role, connection: Channel, packet: Publish) -> bool:
+        if packet.topic == POISON:
             raise IndexError("a mistake of ours")
-        handle(self, first, body)
+        return False
 
-    monkeypatch.setattr(Connection, "_handle", fail)
+    monkeypatch.setattr(Role, "receive", fail)
 
 
 @pytest.mark.usefixtures("_failing")
@@ -56,19 +56,20 @@ async def test_the_connection_is_closed_and_its_will_published(caplog: pytest.Lo
     assert "a mistake of ours" in caplog.text
 
 
-def test_what_fails_in_its_time_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+class FailingAttachment:
+    def input_handled(self) -> None:
+        pass
+
+    def check_time(self) -> None:
+        raise ValueError("a mistake of ours")
+
+
+def test_what_fails_in_its_time_fails_alone() -> None:
     world = World()
     other = world.connect("other", keep_alive=10)
     other.subscribe("will")
     broken = world.connect("broken", keep_alive=10, will=Will("will", b"gone"))
-    check_time = Connection.check_time
-
-    def fail(self: Connection) -> None:
-        if self is broken.connection:
-            raise ValueError("a mistake of ours")
-        check_time(self)
-
-    monkeypatch.setattr(Connection, "check_time", fail)
+    broken.connection.attachment = FailingAttachment()
     world.advance(14.0)
     other.send(Pingreq())
     other.take()
@@ -85,7 +86,7 @@ def test_one_whose_end_fails_too_is_closed_all_the_same(monkeypatch: pytest.Monk
     def fail(*arguments: Any) -> None:
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr(Connection, "send_packet", fail)
+    monkeypatch.setattr(Role, "disconnected", fail)
     broken.connection.fail(IndexError("the first mistake"))
     world.settle()
     assert broken.closed

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from hedgerow.broker import session_end
 from hedgerow.broker.core import TURN_WORK
 from hedgerow.broker.deliveries import DELIVERY_WORK
 from hedgerow.broker.events import ConnectionFailed
+from hedgerow.broker.role import Role
 from hedgerow.broker.session import Session
 from hedgerow.mqtt.packets import MQTT_5, Connect, Publish, Subscribe, Subscription, Will
 from tests.broker.harness import KEPT, Client, World
@@ -104,14 +104,12 @@ def test_a_session_whose_timer_fails_keeps_no_other_waiting(monkeypatch: pytest.
     world = World()
     for number in range(3):
         world.connect(f"c{number}", properties={"session_expiry_interval": 5}).lose()
-    check_time = session_end.check_time
 
-    def fail_for_one(broker: object, session: Session) -> None:
+    def fail_for_one(self: Role, session: Session) -> None:
         if session.client_id == "c0":
             raise RuntimeError("a mistake of ours")
-        check_time(broker, session)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(session_end, "check_time", fail_for_one)
+    monkeypatch.setattr(Role, "discarded", fail_for_one)
     world.now += 6
     world.settle()
     assert list(world.broker.sessions) == ["c0"]

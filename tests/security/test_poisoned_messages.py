@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from hedgerow.broker.broker import FROM_CLIENTS
 from hedgerow.broker.connection import Connection
+from hedgerow.broker.dialled import FROM_SERVERS
 from hedgerow.broker.events import MessageSetAside, PublicationRefused
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.role import Role
+from hedgerow.broker.roles import ClientRole, IdentifiedRole
 from hedgerow.broker.suspects import RETRY_S
 from hedgerow.errors import ProtocolError
 from hedgerow.federation.tunnel.frames import NODE_TOPIC
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.packets import Connack, Puback, Publish, Pubrec
+from hedgerow.mqtt.packets import PUBLISH, Connack, Puback, Publish, Pubrec
 from hedgerow.mqtt.properties import MAX_REPETITIONS
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import MAX_LEVELS
@@ -737,14 +742,15 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Make a node refuse what has `POISON` in it, wherever it comes from."""
 
     def refuse(name: str) -> None:
-        handle = Connection._handle
+        for dialect in (FROM_CLIENTS, FROM_SERVERS):
+            handlers: Any = dialect.handlers
+            handle, state = handlers[PUBLISH]
+            monkeypatch.setitem(handlers, PUBLISH, (partial(handle_or_refuse, name, handle), state))
 
-        def handle_or_refuse(self: Connection, first: int, body: bytes) -> None:
-            if self.broker.node_id == name and first >> 4 == 3 and POISON in body:
-                raise ProtocolError(Reason.PAYLOAD_FORMAT_INVALID, "we do not like it", "§4.13")
-            handle(self, first, body)
-
-        monkeypatch.setattr(Connection, "_handle", handle_or_refuse)
+    def handle_or_refuse(name: str, handle: Callable[..., None], by: Connection, packet: Publish) -> None:
+        if by.broker.node_id == name and POISON in packet.payload:
+            raise ProtocolError(Reason.PAYLOAD_FORMAT_INVALID, "we do not like it", "§4.13")
+        handle(by, packet)
 
     return refuse
 
@@ -807,19 +813,29 @@ def test_a_far_end_of_ours_that_fails_at_a_message_gets_all_others(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of its own, which has general words in MQTT 5 and none before."""
+    for role in (ClientRole, IdentifiedRole):
+        monkeypatch.setattr(role, "short_path", {})
     network = Network()
     north, south = network.add("north"), network.add("south")
     south.listen("t")
     north.bridge("# out 1", bridge_protocol_version=version)
-    receive, is_ill = Connection._receive, True
+    deliver, is_ill = Wire.deliver, True
 
-    def receive_or_fail(self: Connection, data: bytes) -> None:
-        if self.broker is south.broker and POISON in data and is_ill:
-            self.fail(RuntimeError("a mistake"))
-        else:
-            receive(self, data)
+    def receive_or_fail(self: Role, connection: Connection, packet: Publish) -> bool:
+        if connection.broker is south.broker and packet.payload == POISON and is_ill:
+            raise RuntimeError("a mistake")
+        return False
 
-    monkeypatch.setattr(Connection, "_receive", receive_or_fail)
+    def deliver_as_a_link(wire: Wire, index: int) -> bool:
+        try:
+            return deliver(wire, index)
+        except RuntimeError as error:
+            side: Any = wire.sides[index]
+            side.fail(error)
+            return True
+
+    monkeypatch.setattr(Role, "receive", receive_or_fail)
+    monkeypatch.setattr(Wire, "deliver", deliver_as_a_link)
     for payload in (b"1", POISON, b"2"):
         north.publish("t", payload)
     network.advance(30)

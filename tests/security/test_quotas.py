@@ -577,14 +577,14 @@ def open_many(client: Client, first: int, count: int, version: int = MQTT_5) -> 
 
 def test_packet_identifiers_take_a_bit_each() -> None:
     received = Unreleased()
-    for packet_id in range(1, 65_536):
-        received.add(packet_id)
-        received.add(packet_id)
+    grew = [received.add(packet_id) for packet_id in range(1, 65_536)]
+    assert grew.index(True) == FEW
+    assert grew.count(True) == 1
     assert (len(received), received.size) == (65_535, MAP_BYTES)
-    for packet_id in range(1, 65_535):
-        received.remove(packet_id)
+    shrank = [received.remove(packet_id) for packet_id in range(1, 65_535)]
+    assert not any(shrank)
     assert (len(received), list(received), 65_535 in received, 1 in received) == (1, [65_535], True, False)
-    received.remove(65_535)
+    assert received.remove(65_535)
     assert (len(received), received.size, list(received)) == (0, 0, [])
 
 

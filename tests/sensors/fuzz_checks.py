@@ -5,6 +5,7 @@ from __future__ import annotations
 from hedgerow.message import Message
 from hedgerow.sensors.exchange import (
     MAX_HEADERS,
+    MAX_LASTING_PER_ADDRESS,
     MAX_SUBSCRIPTIONS,
     MAX_SUBSCRIPTIONS_PER_ADDRESS,
     Exchange,
@@ -19,10 +20,15 @@ HOSTS = ("192.0.2.1", "192.0.2.2", "2001:db8::1", OWN[0])
 class Strangers:
     """An exchange among strangers, and a plain model of who is subscribed to what."""
 
-    def __init__(self, packets_per_s: float = 0.0) -> None:
+    def __init__(self, packets_per_s: float = 0.0, subscription_expiry_s: float = 600.0) -> None:
         self.exchange = Exchange(
-            TOPICS, OWN[1], lambda host, port: (host, port) == OWN, packets_per_s=packets_per_s
+            TOPICS,
+            OWN[1],
+            lambda host, port: (host, port) == OWN,
+            packets_per_s=packets_per_s,
+            subscription_expiry_s=subscription_expiry_s,
         )
+        self.lasts = subscription_expiry_s == float("inf")
         self.now = 0.0
         self._addresses: set[str] = set()
 
@@ -67,8 +73,10 @@ class Strangers:
         exchange = self.exchange
         assert exchange.subscription_count <= MAX_SUBSCRIPTIONS
         assert len(exchange.headers) <= MAX_HEADERS
-        assert sum(exchange.per_site.values()) == exchange.subscription_count
-        assert max(exchange.per_site.values(), default=0) <= MAX_SUBSCRIPTIONS_PER_ADDRESS
+        assert sum(map(len, exchange.per_site.values())) == exchange.subscription_count
+        assert max(map(len, exchange.per_site.values()), default=0) <= (
+            MAX_LASTING_PER_ADDRESS if self.lasts else MAX_SUBSCRIPTIONS_PER_ADDRESS
+        )
 
 
 def check_packet(data: bytes) -> None:

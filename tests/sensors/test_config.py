@@ -135,14 +135,26 @@ def test_what_is_no_table(value: object, error: str) -> None:
     "words",
     [
         ("--sensor-rate", "-1"),
-        ("--sensor-subscription-expiry", "never"),
-        ("--sensor-subscription-expiry", "0"),
+        ("--sensor-subscription-expiry", "0.5"),
+        ("--sensor-subscription-expiry", "2 d"),
         ("--udp", "localhost:1", "--udp", "127.0.0.1:1"),
     ],
 )
 def test_errors_name_the_flag(words: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=f"^{words[0]}"):
         by_flags(*words)
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "never"])
+def test_subscriptions_may_last_for_ever(text: str, tmp_path: Path) -> None:
+    by_flag = by_flags("--udp", "localhost", "--sensor-subscription-expiry", text)
+    in_file = in_a_file(tmp_path, f'udp = "localhost"\n[sensors]\nsubscription_expiry = "{text}"\n')
+    for config in (
+        by_flag,
+        in_file,
+        in_a_file(tmp_path, 'udp = "localhost"\nsensors.subscription_expiry = 0\n'),
+    ):
+        assert config.of(SensorSettings).subscription_expiry_s == float("inf")
 
 
 def test_what_is_for_sensors_needs_an_address(tmp_path: Path) -> None:

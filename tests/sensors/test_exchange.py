@@ -11,6 +11,7 @@ from hedgerow.sensors import exchange as exchange_module
 from hedgerow.sensors.exchange import (
     MAX_HEADERS,
     MAX_LAST_VALUE_BYTES,
+    MAX_LASTING_PER_ADDRESS,
     MAX_SUBSCRIPTIONS,
     MAX_SUBSCRIPTIONS_PER_ADDRESS,
     Exchange,
@@ -184,6 +185,58 @@ def test_a_subscription_ends_unless_it_is_renewed() -> None:
     assert not world.exchange.per_site  # whoever has gone is forgotten altogether
     world.receive(b"12345101y")
     assert world.sent() == []
+
+
+FOR_EVER = float("inf")
+
+
+def test_a_subscription_without_an_end_lasts_though_it_is_never_renewed() -> None:
+    world = World(subscription_expiry_s=FOR_EVER)
+    world.receive(b"12346001", LAPTOP)
+    for _ in range(10):
+        world.advance(10 * 365 * 86_400)
+        world.receive(b"12345101x")
+        assert world.sent() == [(LAPTOP, 12346, b"12345101x")]
+    assert (world.exchange.subscription_count, world.stats.expired) == (1, 0)
+
+
+def test_of_subscriptions_without_an_end_an_address_has_few_and_the_newest() -> None:
+    world = World(subscription_expiry_s=FOR_EVER)
+    world.receive(b"12349001", MOBILE)
+    world.receive(b"12346001", LAPTOP)
+    others = range(20_000, 20_000 + MAX_LASTING_PER_ADDRESS - 1)
+    for port in others:
+        world.receive(b"%05d001" % port, LAPTOP)
+    world.receive(b"12346001", LAPTOP)  # renewed: the one at port 20000 is the oldest now
+    world.receive(b"30000001", LAPTOP)
+    world.receive(b"12345101x")
+    reached = {(host, port) for host, port, _ in world.sent()}
+    assert reached == {(MOBILE, 12349), *((LAPTOP, port) for port in (12346, *others[1:], 30_000))}
+    assert (world.stats.replaced, world.stats.refused) == (1, 0)
+    assert world.exchange.subscription_count == MAX_LASTING_PER_ADDRESS + 1
+
+
+def test_a_new_subscription_that_is_refused_replaces_none() -> None:
+    world = World(subscription_expiry_s=FOR_EVER)
+    for port in range(20_000, 20_000 + MAX_LASTING_PER_ADDRESS):
+        world.receive(b"%05d001" % port, BROKER)
+    world.receive(b"12345001", BROKER)
+    assert world.reasons() == ["port 12345 is this broker's own"]
+    assert (world.stats.replaced, world.exchange.subscription_count) == (0, MAX_LASTING_PER_ADDRESS)
+
+
+def test_subscriptions_without_an_end_are_bounded_in_all_and_none_is_pushed_out_by_others() -> None:
+    world = World(subscription_expiry_s=FOR_EVER)
+    world.receive(b"12346001", LAPTOP)
+    strangers = -(-MAX_SUBSCRIPTIONS // MAX_LASTING_PER_ADDRESS)
+    for stranger in range(strangers):
+        for port in range(20_000, 20_000 + MAX_LASTING_PER_ADDRESS):
+            world.receive(b"%05d001" % port, f"10.0.{stranger >> 8}.{stranger & 255}")
+    assert world.exchange.subscription_count == MAX_SUBSCRIPTIONS
+    world.receive(b"12349001", MOBILE)
+    assert world.reasons()[-1] == f"there are {MAX_SUBSCRIPTIONS} subscriptions already"
+    world.receive(b"12345101x")
+    assert (LAPTOP, 12346, b"12345101x") in world.sent()
 
 
 # Bad input

@@ -29,8 +29,14 @@ def test_any_bytes_are_a_packet_or_a_reason(data: bytes) -> None:
 
 
 @settings(max_examples=300)
-@given(st.lists(steps, max_size=40), st.sampled_from((0.0, 0.5)))
-def test_any_conversation(conversation: list[tuple[object, ...]], packets_per_s: float) -> None:
-    strangers = Strangers(packets_per_s)
+@given(
+    st.lists(steps, max_size=40),
+    st.sampled_from((0.0, 0.5)),
+    st.sampled_from((600.0, float("inf"))),
+)
+def test_any_conversation(
+    conversation: list[tuple[object, ...]], packets_per_s: float, subscription_expiry_s: float
+) -> None:
+    strangers = Strangers(packets_per_s, subscription_expiry_s)
     for step, *arguments in conversation:
         getattr(strangers, str(step))(*arguments)

@@ -273,6 +273,20 @@ async def test_subscriptions_end_by_the_clock() -> None:
             assert subscriptions_of(server) == 0
 
 
+async def test_a_subscription_without_an_end_lasts() -> None:
+    """Beside a node's other timers, which the infinite end must not stop."""
+    async with node(subscription_expiry_s=float("inf")) as server:
+        with devices(1, port_of(server, "udp")) as (laptop,):
+            laptop.subscribe("01")
+            await until(lambda: subscriptions_of(server) == 1, "the subscription")
+            sensors = part_of(server, SensorsPart)
+            sensors.handle_timer(server.clock() + 1e9)
+            packet = laptop.publish("01", "x")
+            assert await laptop.receive() == packet
+            assert (subscriptions_of(server), stats_of(server).expired) == (1, 0)
+            assert sensors.deadline < float("inf")
+
+
 async def test_access_rules_for_clients_without_a_name_hold_for_sensors(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("topic write farm/temperature\ntopic read farm/wind\n")

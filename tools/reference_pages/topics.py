@@ -15,6 +15,7 @@ from hedgerow.bridges.commands import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.bridges.section import read_section
 from hedgerow.broker import systopics
 from hedgerow.federation import federation, presence, rights, state
+from hedgerow.federation.document import wire as document_wire
 from hedgerow.federation.identities import NODE_RIGHT
 from hedgerow.federation.interests import interests, log_lines
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES
@@ -147,6 +148,22 @@ FEDERATION = (
     ),
     (announcements.NEW_REGULAR_TOPIC + "/NAME", "clients", "the same, under a name of the client's own"),
 )
+# By federators that are not ours, and to them: docs/federation.md has the bytes.
+DOCUMENT = (
+    (document_wire.CORE_ANN + "TOPIC", "federators", "CORE_ANN: a core, and how far it is"),
+    (document_wire.MEMB_ANN + "TOPIC", "federators", "MESH_MEMB_ANN: a child to its parent"),
+    (document_wire.ROUTING + "TOPIC", "federators", "DATA: a publication"),
+    (
+        document_wire.BEACON + "TOPIC",
+        "clients, and federators that ask for a number",
+        "NEW_REGULAR_TOPIC: that the client is subscribed",
+    ),
+    (
+        document_wire.FEDERATED + "TOPIC",
+        "clients",
+        "a publication; clients of the document get it there, too",
+    ),
+)
 READ = (
     *((topic, "a Mosquitto's log: who subscribes to what") for topic in log_lines.TOPICS),
     (interests.UPTIME_TOPIC, "whether the broker has started again"),
@@ -192,6 +209,7 @@ def page(seen: Seen) -> str:
         "Bridges": BRIDGES,
         "Bridges at brokers that are not ours": AT_FOREIGN,
         "Federation": FEDERATION,
+        "Federators that are not ours": DOCUMENT,
         "Mobile and fixed brokers": _mobility(),
         "Agents": _agents(),
         "Spark": _pipeline(),

@@ -1,8 +1,9 @@
 """The agent: watches brokers by probes and says which bridges to create and to delete.
 
 A broker lives while it answers: it is dead when it was silent for as long as three probes take (the detection
-time, 1.5 s unless told otherwise), or when its host refuses the connection, and lives again with its next
-answer. An answer that comes late once changes nothing.
+time, 1.5 s unless told otherwise), when its host refuses the connection, or when two witnesses saw it close:
+this agent's own connection has ended, and a bridge of another broker to it has gone down, with no answer
+since. It lives again with its next answer. An answer that comes late once changes nothing.
 
 Several agents may run. Each of them watches; only the lowest id that was heard within the detection time
 acts. An agent announces itself once it has watched for the detection time, so that it never takes over
@@ -13,6 +14,10 @@ is half done is finished, not thought over. A command is given until the brokers
 was done, at growing intervals. A bridge that is up is not deleted before all that should be there are up,
 so the agent never parts what it could leave connected; nor is one to a broker that only this agent does not
 hear, as the bridge says that it lives.
+
+That is ours. The published policy (`Ghosts.PUBLISHED`) knows brokers alone: a link is there once its bridge
+exists, and what does not serve goes at once. So whoever has a ghost to a broker that returns is parted from
+the others until the ghost has connected, and the agent does not go around it meanwhile.
 
 The shell calls `receive_…` and `handle_timer` and then takes what there is to send.
 """
@@ -39,6 +44,7 @@ from hedgerow.agent.plan import (
     Ghosts,
     Topology,
     TopologyPlan,
+    awaited_links,
     changes,
     link_between,
     target_links,
@@ -47,6 +53,7 @@ from hedgerow.agent.plan import (
 MAX_BROKERS = 64  # whoever can announce brokers could make every plan take seconds
 MAX_AGENTS = 64  # made-up agents would fill the memory
 MAX_BACK_OFF_S = 8.0
+NEVER = float("inf")
 
 
 class Action(Enum):
@@ -108,12 +115,19 @@ class Agent:
         self._now = now
         self._heard_at: dict[str, float] = {}  # of brokers that live
         self._found_at: dict[str, float] = {}
+        self._closed: set[str] = set()  # those that ended our connection and have not answered since
+        self._dropped: set[str] = set()  # those to which a bridge went down, likewise
         self._carried: dict[str, dict[str, bool]] = {}  # broker → far end → is it up
         self._lower_agents: dict[str, float] = {}  # only they can keep this one from acting
-        self._watch = LinkWatch(probe_interval_s / 5, connect_s, self.detection_s)
+        # The published agent looks at brokers, not at their bridges: no pair is ever cut.
+        is_published = ghosts is Ghosts.PUBLISHED
+        grace_s, connect_s = (NEVER, NEVER) if is_published else (probe_interval_s / 5, connect_s)
+        self._watch = LinkWatch(grace_s, connect_s, self.detection_s)
         self._cut: frozenset[BrokerLink] = frozenset()
         self._decided_for: tuple[frozenset[str], frozenset[BrokerLink]] | None = None
         self._target: frozenset[BrokerLink] = frozenset()
+        self._awaited: frozenset[BrokerLink] = frozenset()
+        """Ghosts that the published policy keeps."""
         self._attempts: dict[BridgeCommand, _Attempt] = {}
         self._probes: list[str] = []
         self._commands: list[BridgeCommand] = []
@@ -146,8 +160,7 @@ class Agent:
         if self._decided_for is None:
             return False
         is_up = self._bridges()
-        plan = changes(self._target, self._brokers, self.alive, self._cut, is_up, self._ghosts)
-        return plan == TopologyPlan() and all(is_up[link] for link in self._target)
+        return self._changes(is_up) == TopologyPlan() and all(is_up[link] for link in self._target)
 
     @property
     def deadline(self) -> float:
@@ -189,6 +202,14 @@ class Agent:
             self._found_at[broker] = now
             self._events.append(BrokerFound(broker))
         self._heard_at[broker] = now
+        self._closed.discard(broker)
+        self._dropped.discard(broker)
+        self._decide(now)
+
+    def receive_closed(self, broker: str, now: float) -> None:
+        """Our connection to it has ended; that alone may have any reason."""
+        self._closed.add(broker)
+        self._weigh(broker, now)
         self._decide(now)
 
     def receive_refused(self, broker: str, now: float) -> None:
@@ -205,7 +226,10 @@ class Agent:
             return
         known = {far: is_up for far, is_up in bridges.items() if far in self._brokers and far != broker}
         self.stats.unknown_broker += len(bridges) - len(known)
-        self._carried[broker] = known
+        before, self._carried[broker] = self._carried.get(broker, {}), known
+        for far in [far for far, is_up in known.items() if before.get(far) and not is_up]:
+            self._dropped.add(far)
+            self._weigh(far, now)
         self._decide(now)
 
     def receive_announcement(self, agent_id: str, now: float) -> None:
@@ -251,6 +275,11 @@ class Agent:
     def _probe(self, brokers: Sequence[str]) -> None:
         self._probes += [broker for broker in brokers if broker not in self._probes]
         self.stats.probes += len(brokers)
+
+    def _weigh(self, broker: str, now: float) -> None:
+        """What closes here and there is gone: the next probe or refusal would only say it later."""
+        if broker in self._closed & self._dropped and broker in self._heard_at:
+            self._lose(broker, now)
 
     def _lose(self, broker: str, now: float) -> None:
         self._events.append(BrokerLost(broker, now - self._heard_at.pop(broker)))
@@ -310,18 +339,22 @@ class Agent:
         if world == self._decided_for:
             return
         self._decided_for = world
-        target = target_links(self.topology, self._brokers, self.alive, self._cut, is_up)
+        target = target_links(self.topology, self._brokers, *world, is_up)
+        if self._ghosts is Ghosts.PUBLISHED:
+            self._awaited = awaited_links(self.topology, self._brokers, *world)
         if target != self._target:
             self._target = target
-            self._events.append(
-                Planned(changes(target, self._brokers, self.alive, self._cut, is_up, self._ghosts))
-            )
+            self._events.append(Planned(self._changes(is_up)))
             # What is wanted from now on is given its time to come up.
             self._observe_links(is_up, now)
 
+    def _changes(self, is_up: dict[BrokerLink, bool]) -> TopologyPlan:
+        return changes(self._target, self._brokers, self.alive, self._cut, is_up, self._ghosts, self._awaited)
+
     def _command(self, is_up: dict[BrokerLink, bool], now: float) -> None:
-        plan = changes(self._target, self._brokers, self.alive, self._cut, is_up, self._ghosts)
-        is_whole = all(is_up.get(link, False) for link in self._target)
+        plan = self._changes(is_up)
+        is_published = self._ghosts is Ghosts.PUBLISHED
+        is_whole = is_published or all(is_up.get(link, False) for link in self._target)
         wanted = [BridgeCommand(Action.CREATE, link.lower, link.higher) for link in plan.create]
         wanted += [
             BridgeCommand(Action.DELETE, broker, far)

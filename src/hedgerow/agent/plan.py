@@ -8,8 +8,12 @@ the creations the whole topology is there, and deletions take nothing of it; so 
 stays so at every step, and one that is not becomes so as early as possible.
 
 A bridge to a dead broker, or between two that cannot reach each other, is a *ghost*: it waits and is tried
-again. The policy says whether ghosts are kept or deleted. A bridge to a broker that is not in the list is
+again. The policy (`Ghosts`) says which ghosts are kept. A bridge to a broker that is not in the list is
 somebody else's and is left alone.
+
+Under the published policy (Schmitt, Carlier, Renault, 2018) a ghost stays as long as it would be a part of
+the topology if its broker came back. In a star that is every ghost to a broker above the hub: it will be the
+hub when it returns, and nothing has to be made then. A ghost to a broker below a new hub goes.
 """
 
 from __future__ import annotations
@@ -36,7 +40,15 @@ class BrokerLink(NamedTuple):
 
 class Ghosts(Enum):
     KEEP = "keep"
+    """All of them: make before break."""
     DELETE = "delete"
+    """None of them."""
+    PUBLISHED = "published"
+    """Those that would serve again; what no longer serves goes before they are up. For star and line."""
+
+
+PUBLISHED_TOPOLOGIES = ("star", "line")
+"""What is wanted there depends on who lives alone, so it is known what a ghost would serve for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +112,27 @@ def target_links(
     return frozenset(BrokerLink(brokers[a], brokers[b]) for a, b in links)
 
 
+def awaited_links(
+    topology: Topology,
+    brokers: Sequence[str],
+    alive: Collection[str],
+    cut: Iterable[tuple[str, str]] = (),
+) -> frozenset[BrokerLink]:
+    """The links that a dead broker would have if it came back, and a cut pair if it could be linked again.
+
+    For topologies that do not depend on which bridges exist.
+    """
+    cut = {link_between(brokers, *pair) for pair in cut if {*pair} <= {*brokers}}
+    found: set[BrokerLink] = set()
+    for broker in [each for each in brokers if each not in alive]:
+        target = target_links(topology, brokers, {*alive, broker}, cut)
+        found |= {link for link in target if broker in link}
+    for link in cut:
+        if link in target_links(topology, brokers, alive, cut - {link}):
+            found.add(link)
+    return frozenset(found)
+
+
 def plan(
     topology: Topology,
     brokers: Sequence[str],
@@ -111,7 +144,10 @@ def plan(
     """What to do. Pairs with an unknown broker, or of a broker with itself, are no links and are ignored."""
     cut, existing = list(cut), list(existing)
     target = target_links(topology, brokers, alive, cut, existing)
-    return changes(target, brokers, alive, cut, existing, ghosts)
+    awaited: frozenset[BrokerLink] = frozenset()
+    if ghosts is Ghosts.PUBLISHED:
+        awaited = awaited_links(topology, brokers, alive, cut)
+    return changes(target, brokers, alive, cut, existing, ghosts, awaited)
 
 
 def changes(
@@ -121,8 +157,9 @@ def changes(
     cut: Iterable[tuple[str, str]],
     existing: Iterable[tuple[str, str]],
     ghosts: Ghosts,
+    awaited: frozenset[BrokerLink] = frozenset(),
 ) -> TopologyPlan:
-    """From the bridges that exist to a target that was decided on."""
+    """From the bridges that exist to a target that was decided on. `awaited`: ghosts that are kept anyway."""
     rank = {broker: index for index, broker in enumerate(brokers)}
     dead = {index for index, broker in enumerate(brokers) if broker not in alive}
     cut_edges = _edges(rank, cut)
@@ -134,7 +171,7 @@ def changes(
     create = sorted(wanted - there)
     joins = {edge: parts.join(*edge) for edge in create}
     create.sort(key=lambda edge: (not joins[edge], edge))
-    delete = there - wanted
+    delete = there - wanted - _edges(rank, awaited)
     if ghosts is Ghosts.KEEP:
         delete -= haunted
     return TopologyPlan(

@@ -33,7 +33,7 @@ from hedgerow.bridges.foreign import Foreign
 from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.broker.broker import Broker
-from hedgerow.broker.deliveries import drop_aged, pump
+from hedgerow.broker.deliveries import drop_aged, enqueue_first, pump
 from hedgerow.broker.dialled import MAX_CACHED_NAMES
 from hedgerow.broker.handle_connect import resume
 from hedgerow.broker.ledger import Inbound, Outbound
@@ -41,8 +41,10 @@ from hedgerow.broker.publishing import publish_message
 from hedgerow.broker.retaining import queue_retained
 from hedgerow.broker.role import Role
 from hedgerow.broker.suspects import HURRY_S, is_hurried
+from hedgerow.broker.told import NOTHING_TOLD, Told
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.dropped_there import DroppedThere
+from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import matches
@@ -103,7 +105,9 @@ class Bridge:
         self.admission = admission  # what a foreign broker has got
         self.session = take_session(broker, section, role, token)
         # To these filters, in an earlier life of the node.
-        self.listened_before = self._subscribe_here()
+        self.listened_before, self._recent = self._subscribe_here()
+        """The second: what has just flowed. It waits for the first attempt to connect, in which the far node
+        tells what of that it has: to store and send all of it takes longer than the attempt."""
         assert self.session.ledger is not None
         self.ledger: Outbound = self.session.ledger
         self._names: dict[str, str | None] = {}
@@ -116,8 +120,17 @@ class Bridge:
         self._drain_until = float("inf")
         self._active_at = now
         self._active_count = 0
+        if self.state is BridgePhase.IDLE:
+            self.take_recent(NOTHING_TOLD)
 
-    def _subscribe_here(self) -> set[str]:
+    def take_recent(self, told: Told) -> None:
+        """What has just flowed goes before what was published since, but for what the far node has."""
+        recent, self._recent = self._recent, []
+        if recent:
+            lacking = [each for each in recent if each.message.id not in told]
+            enqueue_first(self.broker, self.session, lacking)
+
+    def _subscribe_here(self) -> tuple[set[str], list[Delivery]]:
         return subscribe(self.broker, self.session, self.section, self.admission.was_admitted)
 
     # Topics
@@ -194,6 +207,7 @@ class Bridge:
         return FarConnection(self, now, str(address))
 
     def handle_dial_failed(self, address: FarAddress, reason: str, now: float) -> None:
+        self.take_recent(NOTHING_TOLD)
         if self.state is BridgePhase.CONNECTING and self.connection is None and address == self.address:
             self._dialling.try_next_address()
             self._wait(reason, now)
@@ -288,6 +302,7 @@ class Bridge:
         if connection is not self.connection:
             return
         self.connection = None
+        self.take_recent(NOTHING_TOLD)
         self.round_trip_s = None
         self.on_change()
         now = self.broker.now
@@ -396,6 +411,7 @@ class Bridge:
     def begin_drain(self, now: float) -> None:
         """Take nothing more; what is under way still arrives, on both sides."""
         self.is_draining = True
+        self.take_recent(NOTHING_TOLD)
         self._dialling.stop()
         self._look_at = float("inf")
         self._drain_until = now + DRAIN_S
@@ -417,6 +433,7 @@ class Bridge:
 
     def close(self, reason: str, is_for_good: bool) -> None:
         connection = self.connection
+        self.take_recent(NOTHING_TOLD)
         self._dialling.stop()
         self._look_at = self._age_at = self._drain_until = float("inf")
         self.is_draining = self._is_closing = True

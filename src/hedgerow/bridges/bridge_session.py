@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.elsewhere import ALWAYS
-from hedgerow.broker.late import send_recent
+from hedgerow.broker.late import find_recent
 from hedgerow.broker.ledger import Outbound
 from hedgerow.broker.limits import QueueLimits
 from hedgerow.broker.log_reading import drop_all
@@ -20,7 +20,7 @@ from hedgerow.broker.role import Role
 from hedgerow.broker.session import Session
 from hedgerow.broker.watching import set_role
 from hedgerow.message import MessageId
-from hedgerow.mqtt.outbox import MAX_PACKET_ID, Outbox
+from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
 from hedgerow.mqtt.packets import Subscription
 
 if TYPE_CHECKING:
@@ -51,11 +51,13 @@ def take_session(broker: Broker, section: Section, role: Role, token: Callable[[
 
 def subscribe(
     broker: Broker, session: Session, section: Section, was_admitted: Callable[[MessageId], bool]
-) -> set[str]:
+) -> tuple[set[str], list[Delivery]]:
     """The session's subscriptions are those of the lines that go out, and no others.
 
-    Returns those of their filters that it had before. `was_admitted`: has the far broker got it already?
+    Returns those of their filters that it had before, and what has just flowed that those match which are new
+    (`late.py`). `was_admitted`: has the far broker got it already?
     """
+    recent: dict[MessageId | None, Delivery] = {}
     retain = section.bridge_outgoing_retain
     wanted: dict[str, Subscription] = {}
     for line in section.topics:
@@ -69,9 +71,10 @@ def subscribe(
     session.subscriptions = {}
     for topic_filter, subscription in wanted.items():
         if topic_filter not in held:
-            send_recent(broker, session, subscription, was_admitted)
+            found = find_recent(broker, session, subscription, was_admitted)
+            recent = {each.message.id: each for each in found} | recent
         add_subscription(broker, session, subscription)
-    return held.keys() & wanted.keys()
+    return held.keys() & wanted.keys(), list(recent.values())
 
 
 def add_subscription(

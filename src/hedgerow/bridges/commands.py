@@ -1,9 +1,10 @@
 """Commands to this node's bridges: publications that create and delete them, answers, and their live state.
 
-`$SYS/broker/bridge/new` takes a section, `$SYS/broker/bridge/del` a name. Each command has one outcome, which
-is published to `$SYS/broker/bridge/result`, and to the command's response topic if it has one. A command that
-is refused has changed nothing. A bridge that was created is stored before anyone hears of it, and is created
-again at the next start. Who may command is decided where the publication is taken (`may_publish`).
+`$SYS/broker/bridge/new` takes a section, `$SYS/broker/bridge/del` a name or the line that gives it. Each
+command has one outcome, which is published to `$SYS/broker/bridge/result`, and to the command's response
+topic if it has one. A command that is refused has changed nothing. A bridge that was created is stored before
+anyone hears of it, and is created again at the next start. Who may command is decided where the publication
+is taken (`may_publish`).
 
 Neither outcomes nor states hold a password; the store does, as the text of the section.
 
@@ -200,7 +201,10 @@ def _read_section(payload: bytes | str) -> Section:
 
 
 def _read_name(payload: bytes) -> str:
-    """From the text of a name, or from JSON {"connection": NAME}. Raises ConfigError."""
+    """From a name, the line of a section that gives it (`connection NAME`), or JSON {"connection": NAME}.
+
+    Raises ConfigError.
+    """
     from hedgerow.bridges.options import OPTIONS
     from hedgerow.bridges.values import check_characters
 
@@ -218,6 +222,10 @@ def _read_name(payload: bytes) -> str:
         if list(found) != ["connection"] or not isinstance(found["connection"], str):
             raise ConfigError('the JSON is not {"connection": NAME}')
         text = found["connection"]
+    else:
+        # A name is one word, so the line is never one.
+        word, _, rest = text.partition(" ")
+        text = rest.strip(" ") if word == "connection" and rest else text
     check_characters(text)
     name: str = OPTIONS["connection"].kind.read(text)
     return name

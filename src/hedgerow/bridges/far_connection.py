@@ -33,6 +33,7 @@ from hedgerow.broker.limits import MAX_WINDOW
 from hedgerow.broker.publishing import deliver_to
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Pause
+from hedgerow.broker.told import read_told, tell_recent
 from hedgerow.message import Message, MessageId, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.codec import encode_remaining_length
@@ -100,6 +101,7 @@ class FarConnection(ForeignLink):
                 "user_property": (
                     (NODE_PROPERTY, node_id),
                     (BRIDGE_PROPERTY, section.name),
+                    *tell_recent(self.broker.recent, self.broker.now),
                     (NONCE_PROPERTY, make_nonce(self.bridge.token)),
                     NO_PROOF,
                 ),
@@ -137,7 +139,9 @@ class FarConnection(ForeignLink):
                 self.end("the far node's proof is wrong: someone changes what is said on the way")
                 return
             self.is_proven = True
+            self.told = read_told(packet.properties)
             self.seal_with(key.link_seal(connect, packet, is_bridge=True))
+        self.bridge.take_recent(self.told)
         self._establish(packet)
         self.subscribe()
         self.bridge.handle_connected(self)
@@ -373,9 +377,9 @@ class FarConnection(ForeignLink):
         self._unstored_bytes = self._unstored_bytes + len(data) if self.held_acknowledgements else 0
         super().receive_data(data, now)
 
-    def pause(self, reason: Pause) -> None:
+    def pause(self, reason: int) -> None:
         may_go_on = (
-            reason is Pause.HELD
+            reason == Pause.HELD
             and self.foreign is not None
             and self.held_acknowledgements < MAX_WINDOW
             and self._unstored_bytes < self.broker.limits.queue_bytes_in_memory

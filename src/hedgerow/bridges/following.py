@@ -30,6 +30,7 @@ from hedgerow.broker.retaining import queue_retained
 from hedgerow.broker.role import Role
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Publish, Subscription
 from hedgerow.topics import TopicTree, validate_filter
 
@@ -62,10 +63,10 @@ class FollowingBridge(Bridge):
         self._new_here: dict[str, Subscription] = {}  # whose retained values the far broker has not got
         super().__init__(broker, section, role, now, random, token, admission, key)
 
-    def _subscribe_here(self) -> set[str]:
+    def _subscribe_here(self) -> tuple[set[str], list[Delivery]]:
         for topic_filter, record in (self.session.subscriptions or {}).items():
             self._listening.set(topic_filter, topic_filter, record.subscription.qos)
-        return set(self.session.subscriptions or ())
+        return set(self.session.subscriptions or ()), []
 
     def take_over(self, other: FollowingBridge) -> None:
         """Another of the same name was here, with filters that are still wanted."""

@@ -9,6 +9,8 @@ one recipient, for that one.
 
 from __future__ import annotations
 
+from typing import Final
+
 from hedgerow.broker.connection import Connection
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK, pump
@@ -23,28 +25,31 @@ from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.mqtt.wire import PUBACK_HEAD
 
-MAX_ALONE_BYTES = 16_000  # The length of a longer packet takes more than two bytes.
-MAX_ALONE_RECIPIENTS = 100  # More of them are looked at as a part of the client's turn.
-NO_PACKET_ID = b"\0\0"
-PUBLISH_AT_LEAST_ONCE = 0x32
-RETAINED_AT_LEAST_ONCE = 0x33
-PUBLISH_FIRST = bytes((PUBLISH_AT_LEAST_ONCE,))
-ACKNOWLEDGEMENT_WORK = 2
+MAX_ALONE_BYTES: Final = 16_000  # The length of a longer packet takes more than two bytes.
+MAX_ALONE_RECIPIENTS: Final = 100  # More of them are looked at as a part of the client's turn.
+NO_PACKET_ID: Final = b"\0\0"
+PUBLISH_AT_LEAST_ONCE: Final = 0x32
+RETAINED_AT_LEAST_ONCE: Final = 0x33
+PUBLISH_FIRST: Final = bytes((PUBLISH_AT_LEAST_ONCE,))
+ACKNOWLEDGEMENT_WORK: Final = 2
+_MQTT_3, _MQTT_5 = WireForm.MQTT_3, WireForm.MQTT_5  # A member is looked up in ten times the time.
 
 
 def remember(connection: Connection, route: Route, name: bytes) -> None:
     """The chunk was one PUBLISH, which is published. `name`: its topic on the wire, with its length."""
-    session = connection.connected_session()
     recipients = len(route.recipients) + len(route.groups)
+    if not 0 < recipients <= MAX_ALONE_RECIPIENTS:
+        return
+    session = connection.connected_session()
     if (
-        0 < recipients <= MAX_ALONE_RECIPIENTS
-        and not (route.peers or route.ports or route.elsewhere or route.inactive or route.observers)
+        not (route.peers or route.ports or route.elsewhere or route.inactive or route.observers)
         and not is_divided(connection.broker, route, route.recipients)
         and not (connection.inbound or connection.attachment or connection.carries_ids)
         and session.role.holds_receive_maximum
         and not session.gives_ids
     ):
-        connection.repeated = Repeated(route, name, connection.protocol_version == MQTT_5).publish
+        most_bytes = connection.broker.limits.queue_bytes_in_memory
+        connection.repeated = Repeated(route, name, connection.protocol_version == MQTT_5, most_bytes).publish
 
 
 Place = tuple[Recipient, WireForm | None, SharedGroup | None]
@@ -54,12 +59,13 @@ Place = tuple[Recipient, WireForm | None, SharedGroup | None]
 class Repeated:
     """Where a client's last publication went, and what it called the topic."""
 
-    __slots__ = ("form", "is_mqtt_5", "name", "recipients", "route")
+    __slots__ = ("form", "is_mqtt_5", "most_bytes", "name", "recipients", "route")
 
-    def __init__(self, route: Route, name: bytes, is_mqtt_5: bool) -> None:
+    def __init__(self, route: Route, name: bytes, is_mqtt_5: bool, most_bytes: int) -> None:
         self.route = route
         self.name = name
         self.is_mqtt_5 = is_mqtt_5
+        self.most_bytes = most_bytes  # that may wait for a session
         self.form = WireForm.MQTT_5 if is_mqtt_5 else WireForm.MQTT_3
         self.recipients: list[Place] = [(each, _plain_form(each), None) for each in route.recipients]
 
@@ -93,12 +99,17 @@ class Repeated:
         broker.work += PUBLICATION_WORK + DELIVERY_WORK * count
         same = PUBLISH_FIRST + data[1:id_at], data[id_at + 2 :]  # before and after the packet identifier
         other: tuple[bytes, bytes] | None = None
-        most_bytes = broker.limits.queue_bytes_in_memory
+        limits = broker.limits
         recipients = self.recipients
-        chosen: list[Place | None] = []
         if route.groups:
-            chosen = [self._choose(broker, group, message) for group in route.groups]
-            recipients = recipients + [each for each in chosen if each is not None]
+            recipients = list(recipients)
+            for shared in route.groups:
+                place = self._choose(broker, shared, message)
+                if place is not None:
+                    recipients.append(place)
+                    count += 1
+                else:
+                    count += deliver_to_one(broker, shared, message, session)
         for recipient, form, group in recipients:
             receiver = recipient.session
             channel, outbox = receiver.connection, receiver.outbox
@@ -107,25 +118,34 @@ class Repeated:
                 or (retains and recipient.retain_as_published)
                 or channel is None
                 or outbox is None
-                or receiver.durable
                 or receiver.ledger is not None
                 or receiver.queue_limits is not None
                 or channel.congested
                 or channel.resending
                 or outbox.queue
-                or outbox.is_full
             ):
                 _deliver(broker, recipient, message, session, group)
                 continue
-            waiting = outbox.bytes + size
-            if waiting > most_bytes or (
-                waiting + DELIVERY_BYTES * (len(outbox.in_flight) + 1) > receiver.queue_share
-            ):
+            in_flight, stored = len(outbox.in_flight), receiver.stored
+            if in_flight >= outbox.window:
+                has_room = False
+            elif stored is None:
+                waiting = outbox.bytes + size
+                wanted = waiting + DELIVERY_BYTES * (in_flight + 1)
+                has_room = waiting <= self.most_bytes and wanted <= receiver.queue_share
+            else:
+                is_bounded = limits.queue_bytes is not None or limits.queue_messages is not None
+                has_room = not (is_bounded or stored.is_behind)
+            if not has_room:
                 _deliver(broker, recipient, message, session, group)
                 continue
             delivery = Delivery(message, 1)
             delivery.group = group
             outbox.start(delivery)
+            if stored is not None:
+                if group is not None:
+                    durability.store_separately()
+                durability.store_delivery(receiver, delivery)
             if form is self.form:
                 before, after = same
             else:
@@ -137,8 +157,6 @@ class Repeated:
             if not channel.out:
                 broker.dirty.append(channel)
             channel.out.append(packet)
-        for group, place in zip(route.groups, chosen, strict=True):
-            count += place is not None or deliver_to_one(broker, group, message, session)
         if count or not self.is_mqtt_5:
             acknowledgement = PUBACK_HEAD + packet_id
         else:
@@ -149,13 +167,13 @@ class Repeated:
                 broker.dirty.append(connection)
             connection.out.append(acknowledgement)
         else:
-            durability.acknowledge(connection, acknowledgement, must_wait=True)
+            durability.hold(connection, acknowledgement)
         return True
 
     def _place_of_id(self, data: bytes) -> int:
         """Where the packet identifier of such a packet stands; 0: it is another."""
         size, name = len(data), self.name
-        if not 4 <= size <= MAX_ALONE_BYTES or data[0] not in (PUBLISH_AT_LEAST_ONCE, RETAINED_AT_LEAST_ONCE):
+        if not 4 <= size <= MAX_ALONE_BYTES or data[0] | 1 != RETAINED_AT_LEAST_ONCE:
             return 0
         body = 2
         if size >= 0x82:
@@ -175,7 +193,10 @@ class Repeated:
     def _choose(self, broker: BrokerCore, group: SharedGroup, message: Message) -> Place | None:
         """The member whose turn it is; None: it cannot take the message, and another has to be looked for."""
         chosen = group.next_if_ready()
-        if chosen is None or not chosen.session.may_read(broker.access, message.topic):
+        if chosen is None:
+            return None
+        session = chosen.session
+        if not session.role.may_read(session, broker.access, message.topic):
             return None
         broker.work += DELIVERY_WORK
         return chosen, _plain_form(chosen), group
@@ -199,9 +220,9 @@ def _deliver(
 def _plain_form(recipient: Recipient) -> WireForm | None:
     session = recipient.session
     form = session.wire_form
-    if recipient.no_local or recipient.identifiers or not recipient.qos or session.gives_ids:
+    if recipient.no_local or recipient.identifiers or not recipient.qos or session.role.gives_ids:
         return None
-    return form if form in (WireForm.MQTT_3, WireForm.MQTT_5) else None
+    return form if form is _MQTT_3 or form is _MQTT_5 else None
 
 
 def finish(connection: Connection, data: bytes) -> bool:
@@ -211,11 +232,14 @@ def finish(connection: Connection, data: bytes) -> bool:
         return False
     outbox = session.outbox
     packet_id = data[2] << 8 | data[3]
-    if outbox is None or not packet_id or session.durable or session.ledger is not None:
+    if outbox is None or not packet_id or session.ledger is not None:
         return False
     broker = connection.broker
     broker.stats.packets_received += 1
     broker.work += ACKNOWLEDGEMENT_WORK
-    if outbox.acknowledged(packet_id) is not None and (connection.resending or outbox.queue):
-        pump(broker, connection)
+    delivery = outbox.acknowledged(packet_id)
+    if delivery is not None:
+        broker.durability.finish_delivery(session, delivery, is_acknowledged=True)
+        if connection.resending or session.has_queue:
+            pump(broker, connection)
     return True

@@ -115,7 +115,7 @@ class Broker(BrokerCore):
         )
         self.client_role = ClientRole(self)
         self.identified_role = IdentifiedRole(self)
-        self.roles = {role.name: role for role in (self.identified_role, self.client_role)}
+        self._set_roles({role.name: role for role in (self.identified_role, self.client_role)})
         if snapshot is not None:
             restore(self, snapshot)
         self._sys = SysTopics(self, now, sys_interval_s, version)
@@ -124,9 +124,9 @@ class Broker(BrokerCore):
 
     def register(self, role: Role) -> None:
         """A feature runs: its role is offered CONNECTs first, and has the stored sessions of its name."""
-        self.roles = {role.name: role} | {
-            name: each for name, each in self.roles.items() if name != role.name
-        }
+        self._set_roles(
+            {role.name: role} | {name: self.roles[name] for name in self.roles if name != role.name}
+        )
         for session in list(self.sessions.values()):
             if session.role.name == role.name and session.role is not role:
                 self._take_up(session, role)
@@ -134,10 +134,14 @@ class Broker(BrokerCore):
     def replace_client_role(self, role: Role) -> None:
         """Clients have this role from now on, which takes the place of the plain one."""
         before, self.client_role = self.client_role, role
-        self.roles[role.name] = role
+        self._set_roles(self.roles | {role.name: role})
         for session in list(self.sessions.values()):
             if session.role is before:
                 self._take_up(session, role)
+
+    def _set_roles(self, roles: dict[str, Role]) -> None:
+        self.roles = roles
+        self.claimants = tuple(sorted(roles.values(), key=lambda role: not role.prefix))  # Names come first.
 
     def _take_up(self, session: Session, role: Role) -> None:
         if role.listens and not session.role.listens:
@@ -282,6 +286,11 @@ class Broker(BrokerCore):
         if self.durability.bounds.drops_oldest and self.durability.needs_room:
             drop_oldest_segment(self)
         return self.durability.take_changes(self.now)
+
+    def take_finished(self) -> Changes | None:
+        """As `take_changes`, while `durability.is_on_its_way`: nothing is written yet, and what everyone has
+        acknowledged meanwhile lets go of what was held for it."""
+        return self.durability.take_finished(self.now)
 
     def set_disk_room(self, has_room: bool, batch_bytes: float = float("inf")) -> None:
         """Is there room for the log on the disk? Without, what is published at QoS 1 and 2 waits.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hedgerow.broker import session_end
 from hedgerow.broker.batch import Batch
@@ -41,6 +41,7 @@ from hedgerow.broker.pool import Pool
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Pause
+from hedgerow.compiling import mypyc_attr
 from hedgerow.duplicates import Life
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
@@ -65,12 +66,14 @@ from hedgerow.mqtt.refusals import read_refused
 from hedgerow.topics import validate_name
 
 # Work is counted in units of about a microsecond: see `Broker.begin_turn`.
-PACKET_WORK = 5
+PACKET_WORK: Final = 5
 MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
 MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
 MAX_UNREAD_ANSWER_BYTES = 128 * 1024  # A SUBACK may have 2 MB.
 
-SMALL_PACKET_BYTES = 16 * 1024  # So much of a packet may come, and the rest later, without being counted.
+SMALL_PACKET_BYTES: Final = (
+    16 * 1024
+)  # So much of a packet may come, and the rest later, without being counted.
 MAX_PUBLISH_HEAD_BYTES = 2 + 65_535 + 2  # topic and packet identifier
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
 MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
@@ -85,8 +88,13 @@ class State(Enum):
     CLOSED = "closed"
 
 
+# By names of the module: a member of an enumeration takes ten times as long to look up.
+CONNECTED: Final = State.CONNECTED
+EXCHANGE: Final = State.EXCHANGE
+CLOSED: Final = State.CLOSED
+
 # What has come meanwhile is not looked at.
-MUST_WAIT = Pause.LOGIN | Pause.POSTPONED | Pause.DELIVERING
+MUST_WAIT: Final = Pause.LOGIN | Pause.POSTPONED | Pause.DELIVERING
 
 
 class Dialect(NamedTuple):
@@ -110,6 +118,7 @@ class OwnLife:
         return True
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # as `DialledConnection` does
 class Connection(Channel):
     __slots__ = (
         "alias_bytes",
@@ -184,13 +193,13 @@ class Connection(Channel):
         self.unread_answer_bytes = 0
         self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
         self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
-        self.pauses = Pause(0)
+        self.pauses = 0
         self.paused = False  # for the shell: whether there is any
         self.closing = False
 
     @property
     def is_connected(self) -> bool:
-        return self.state is State.CONNECTED
+        return self.state is CONNECTED
 
     @property
     def is_of_broker(self) -> bool:
@@ -217,7 +226,7 @@ class Connection(Channel):
         repeated = self.repeated
         if repeated is not None and repeated(self, data):
             return
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return  # The shell had read it before it heard of the close.
         if self.partial is not None:
             self.partial += data
@@ -227,13 +236,13 @@ class Connection(Channel):
             data = bytes(self.partial)
             self.partial = None
             self._release()
-        elif self.paused and self.pauses & MUST_WAIT:  # An operation on a flag costs more than all above.
+        elif self.paused and self.pauses & MUST_WAIT:
             self.partial = bytearray(data)
             return
         self._receive(data)
 
     def _open_sealed(self, seal: ConnectionSeal, chunk: bytes) -> bytes:
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return b""
         try:
             return seal.open(chunk)
@@ -263,7 +272,7 @@ class Connection(Channel):
         except ProtocolError as error:
             self.refuse(error)
             return
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return
         if position < len(data):
             self.partial = bytearray(data[position:])
@@ -289,7 +298,7 @@ class Connection(Channel):
         broker = self.broker
         stats = broker.stats
         max_bytes = self.packet_bytes
-        connected = self.state is State.CONNECTED
+        connected = self.state is CONNECTED
         if not connected:
             max_bytes = min(max_bytes, self._check_opening(data))
         position = 0
@@ -302,11 +311,15 @@ class Connection(Channel):
                 body = position + 2
                 stop = body + length
             else:
-                header = codec.read_header(data, position)
-                if header is None:
-                    self.wanted = end - position + 1
-                    break
-                body, stop = header
+                if end - position > 2 and 0 < data[position + 2] < 0x80:  # Nearly all others have two bytes.
+                    body = position + 3
+                    stop = body + (length & 0x7F | data[position + 2] << 7)
+                else:
+                    header = codec.read_header(data, position)
+                    if header is None:
+                        self.wanted = end - position + 1
+                        break
+                    body, stop = header
                 if stop - position > max_bytes:
                     after = self._pass_over_large(data, position, body, stop)
                     if not after:
@@ -340,8 +353,8 @@ class Connection(Channel):
                 if not self._pass_over(first, data[body:stop], error):
                     raise
             position = stop
-            if self.state is not State.CONNECTED or (self.paused and self.pauses & Pause.POSTPONED):
-                if self.state is State.EXCHANGE and stop < end:
+            if self.state is not CONNECTED or (self.paused and self.pauses & Pause.POSTPONED):
+                if self.state is EXCHANGE and stop < end:
                     raise _hasty()
                 break
             if not connected:
@@ -357,7 +370,7 @@ class Connection(Channel):
         packet_type = data[0] >> 4 if data else dialect.opening_packet
         if self.exchange is not None and packet_type == AUTH:
             return SMALL_PACKET_BYTES
-        if self.state is State.EXCHANGE:
+        if self.state is EXCHANGE:
             if packet_type == DISCONNECT:
                 return SMALL_PACKET_BYTES
             raise ProtocolError(Reason.PROTOCOL_ERROR, "neither AUTH nor DISCONNECT", "MQTT-3.1.2-30")
@@ -402,7 +415,7 @@ class Connection(Channel):
         if handler is None:
             reason_code = Reason.PROTOCOL_ERROR if first >> 4 else Reason.MALFORMED_PACKET
             raise ProtocolError(reason_code, f"packet type {first >> 4} is not sent this way", "§2.1.2")
-        if legal_in is not self.state and self.state is not State.EXCHANGE:
+        if legal_in is not self.state and self.state is not EXCHANGE:
             raise ProtocolError(
                 Reason.PROTOCOL_ERROR, f"a second {self.dialect.opening_name}", "MQTT-3.1.0-2"
             )
@@ -455,7 +468,7 @@ class Connection(Channel):
 
     def go_on(self) -> None:
         """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""
-        if self.state is not State.CONNECTED:
+        if self.state is not CONNECTED:
             return
         self.resume(Pause.LOGIN | Pause.POSTPONED)
         if self.unfinished is not None:
@@ -668,7 +681,7 @@ class Connection(Channel):
     def set_congested(self, congested: bool, now: float) -> None:
         self.broker.now = now
         self.congested = congested
-        if congested or self.state is State.CLOSED:
+        if congested or self.state is CLOSED:
             return
         if self.out:
             self.broker.dirty.append(self)
@@ -677,14 +690,14 @@ class Connection(Channel):
             pump(self.broker, self)
         self.resume(Pause.UNREAD)
 
-    def pause(self, reason: Pause) -> None:
+    def pause(self, reason: int) -> None:
         self.pauses |= reason
         self.repeated = None
         if not self.paused:
             self.paused = True
             self.broker.dirty.append(self)
 
-    def resume(self, reason: Pause) -> None:
+    def resume(self, reason: int) -> None:
         self.pauses &= ~reason
         if self.paused and not self.pauses:
             self.paused = False
@@ -694,7 +707,7 @@ class Connection(Channel):
         """The time that was set for this connection has come."""
         if self.state is State.NEW:
             self.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
-        elif self.state is State.EXCHANGE:
+        elif self.state is EXCHANGE:
             self.refuse_connect(Reason.NOT_AUTHORIZED, "no AUTH in time")
         elif self.state is State.LOGIN:
             self.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
@@ -732,7 +745,7 @@ class Connection(Channel):
             self.disconnect(error.reason_code, error.reason)
             return
         broker.stats.protocol_errors += 1
-        if self.state is State.CONNECTED and self.session is not None:
+        if self.state is CONNECTED and self.session is not None:
             broker.events.append(
                 ProtocolBroken(self.address, self.session.client_id, error.reason_code, str(error))
             )
@@ -759,7 +772,7 @@ class Connection(Channel):
         self.end(f"refused: {reason}")
 
     def disconnect(self, reason_code: int, reason: str, server_reference: str | None = None) -> None:
-        if self.state is State.CONNECTED and self.protocol_version == MQTT_5:
+        if self.state is CONNECTED and self.protocol_version == MQTT_5:
             properties = self.problem(reason)
             if server_reference is not None:
                 properties["server_reference"] = server_reference
@@ -795,10 +808,10 @@ class Connection(Channel):
         self.end("by the client", with_will)
 
     def end(self, reason: str, with_will: bool = True) -> None:
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return
         self.report_end(reason)
-        self.state = State.CLOSED
+        self.state = CLOSED
         self._release()
         self.aliases_in = None
         self.aliases_out = None

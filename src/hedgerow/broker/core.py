@@ -74,7 +74,8 @@ class BrokerCore:
         )
         self.duplicates.on_forget = self.durability.forget_seen
         self.recent = Recent()
-        self.roles: dict[str, Role] = {}  # by name, in the order in which CONNECTs are offered to them
+        self.roles: dict[str, Role] = {}  # by name
+        self.claimants: tuple[Role, ...] = ()  # the same, in the order in which CONNECTs are offered to them
         self.client_role: Role  # of whoever no other role claims
         self.reserved: list[Callable[[str], bool]] = []  # whether a topic is for parts of nodes alone
         self.commands: set[str] = set()  # topics by which clients command parts of this node
@@ -189,7 +190,7 @@ class BrokerCore:
 
     def is_reserved(self, topic: str) -> bool:
         """Is it one on which parts of nodes write to each other? Then no client publishes there."""
-        return any(reserves(topic) for reserves in self.reserved)
+        return bool(self.reserved) and any(reserves(topic) for reserves in self.reserved)
 
     def find_route(self, topic: str, even_nobody: bool = True) -> Route:
         visited = self.subscriptions.visited

@@ -6,8 +6,9 @@ to leave. `pump` sends what may leave, a bounded piece at a time, so that a long
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence, Set
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence, Set
+from typing import Final
 
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
@@ -31,10 +32,10 @@ PURGE_S = 10.0  # How long what has expired may still take up room.
 # queue that is only a little behind would fall further behind by it.
 WAITED_S = 2.0
 # Units of work: see `Broker.begin_turn`.
-BYTES_PER_WORK = 16  # encoded
+BYTES_PER_WORK: Final = 16  # encoded
 PUMPED_BYTES_PER_WORK = 32
-PUBLICATION_WORK = 2
-DELIVERY_WORK = 4
+PUBLICATION_WORK: Final = 2
+DELIVERY_WORK: Final = 4
 
 
 def encode_properties(broker: BrokerCore, message: Message, own: Properties) -> bytes:
@@ -95,6 +96,18 @@ def enqueue(broker: BrokerCore, session: Session, delivery: Delivery, is_followe
         outbox.push(delivery)
         broker.durability.store_delivery(session, delivery)
     return True
+
+
+def enqueue_first(broker: BrokerCore, session: Session, deliveries: Iterable[Delivery]) -> None:
+    """Before what waits already, to a session that is not connected."""
+    outbox = session.outbox
+    if outbox is None:
+        outbox = session.outbox = Outbox(broker.limits.in_flight)
+    behind, outbox.queue = outbox.queue, deque()
+    for delivery in deliveries:
+        broker.durability.store_separately()
+        enqueue(broker, session, delivery)
+    outbox.queue.extend(behind)
 
 
 def send_counted(broker: BrokerCore, session: Session, message: Message, retain: bool) -> None:
@@ -241,6 +254,13 @@ def _expire(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
     broker.durability.finish_delivery(session, delivery)
 
 
+def _pass_over(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
+    """The far end has it, and would drop it as a duplicate."""
+    if session.ledger is not None:
+        session.ledger.relayed += 1
+    broker.durability.finish_delivery(session, delivery)
+
+
 def drop_expired(broker: BrokerCore, session: Session, delivery: Delivery) -> bool:
     """Is it over with a delivery that is in flight, and has not been sent on this connection?"""
     is_over = _has_expired(broker, delivery.message)
@@ -357,6 +377,10 @@ def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int
             _expire(broker, session, outbox.drop_oldest())
             budget -= PUMPED_BYTES
             continue
+        if connection.told and outbox.queue[0].message.id in connection.told:
+            _pass_over(broker, session, outbox.drop_oldest())
+            budget -= PUMPED_BYTES
+            continue
         delivery = outbox.take()
         if delivery is None:
             return budget
@@ -385,13 +409,17 @@ def load(broker: BrokerCore, session: Session, outbox: Outbox) -> bool:
             broker.pump_later(session.connection)
         return False
     broker.work += len(deliveries)
-    ahead, stored.ahead = stored.ahead, {each for each in stored.ahead if each >= end}
-    lost = sum(min(first + count, end) - first for _, (first, count) in parts if first < end) - len(
-        deliveries
-    )
-    for chunk, (first, count) in parts:
-        if first < end:
-            durability.mark_sent(session, chunk, min(first + count, end) - 1)
+    ahead = stored.ahead
+    if ahead:
+        stored.ahead = {each for each in ahead if each >= end}
+    lost = -len(deliveries)
+    for at, (chunk, (first, count)) in enumerate(parts):
+        if first >= end:
+            break
+        after = min(first + count, end)
+        lost += after - first
+        if at + 1 == len(parts) or parts[at + 1][0] is not chunk or parts[at + 1][1][0] >= end:
+            durability.mark_sent(session, chunk, after - 1)
     stored.unloaded -= len(deliveries) + lost
     stored.cursor = end
     for delivery in deliveries:

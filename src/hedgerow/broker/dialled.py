@@ -20,6 +20,7 @@ from hedgerow.broker.retaining import retainer
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session, WireForm
 from hedgerow.broker.suspects import blame
+from hedgerow.compiling import mypyc_attr
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
@@ -63,6 +64,7 @@ MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
 CONNACK_S = 5.0  # A link that was cut before its first answer has no probes yet.
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the rooms' connections
 class DialledConnection(Connection):
     """`open` when all is set: it sends the CONNECT."""
 

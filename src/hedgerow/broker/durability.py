@@ -51,12 +51,13 @@ MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_UNWRITTEN_BYTES = 64 * 1024 * 1024
 STUCK_S = 10.0  # A batch that takes so long may take for ever.
 MANY_HELD = 1_024
+LOOKED_AT = 8  # Of a batch, about so many say how soon all are acknowledged.
 TIB = 2**40
 ENTRY_BYTES = 64  # What a message takes in the log beside topic and payload, at most
 MAX_POSITION = 2**63 - 1
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)  # Not frozen: each acknowledgement makes one, and it would cost three times as much.
 class HeldBack:
     """What waits for a commit: packets of one kind, or something to be called."""
 
@@ -132,6 +133,10 @@ class Durability:
         self._entries_made = 0  # messages that were to be written, from the start
         self._unneeded_entries = 0  # about how many of those that are to be written nobody needs any more
         self._last_entry: UnwrittenMessage | None = None
+        self._unsent = 0  # of what is to be written, what nobody can acknowledge before
+        self._looked_at: list[UnwrittenMessage | UnwrittenRow] = []  # some of the batch under way
+        # Had most of the last batch been acknowledged by everyone before it was stored? None: it had nothing.
+        self.was_prompt: bool | None = None
         self._behind: dict[
             Session, None
         ] = {}  # those for whom the batch under way leaves something in the log
@@ -187,6 +192,7 @@ class Durability:
             self._drop_unneeded()
         taken = self._take_unwritten()
         if taken:
+            self._looked_at = taken[:: 1 + len(taken) // LOOKED_AT]
             self._write_entries(taken, now)
         going, staying = self._held, []
         later = Changes()
@@ -203,13 +209,61 @@ class Durability:
         changes, self.changes = self.changes, later
         # As of now: where a disk is full it is written again later, and what is seen meanwhile is the next
         # batch's. A message that is known after a crash, and whose deliveries are not, is lost.
-        changes.seen = {page: bits if bits is None else bytes(bits) for page, bits in changes.seen.items()}
+        changes.seen = {page: None if bits is None else bytes(bits) for page, bits in changes.seen.items()}
         self._committing_position = self.next_position
         self._held = staying
         self._committing = going
         self._ending, self._ended = self._ended, set()
         self._committing_since = now
         return changes
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Is nothing to be stored but messages at QoS 1 that have left for all who get them?
+
+        Then it may be waited a moment for their acknowledgements: what all have acknowledged is not written.
+        """
+        return not (
+            self._unsent
+            or self._relayed.entries
+            or self.changes.must_precede
+            or self.changes.seen
+            or self.is_full
+        )
+
+    def may_let_go(self) -> bool:
+        """Has everyone acknowledged what something is held for? That need not be written any more."""
+        if not self._held or self._committing is not None:
+            return False
+        if self._own.drop_first():
+            self._last_entry = None
+        return self._may_go(self._held[0])
+
+    def take_finished(self, now: float) -> Changes | None:
+        """As `take_changes`, while `is_on_its_way`: what everyone has acknowledged, which is not stored. All
+        else stays."""
+        if not self.may_let_go():
+            return None
+        count, own, relayed = 0, self._own.done, self._relayed.done
+        for held in self._held:
+            if held.own > own or held.relayed > relayed or held.delivery is not None:
+                break
+            count += 1
+        if not count:
+            return None
+        self._committing, self._held = self._held[:count], self._held[count:]
+        self._committing_since = now
+        self._committing_position = self.next_position
+        return Changes()
+
+    def done_until(self, number: int) -> bool:
+        """Is nothing up to this number (`last_number`) to be written any more?"""
+        return self._own.done >= number
+
+    @property
+    def last_number(self) -> int:
+        """Of what was published here."""
+        return self._own.last
 
     def _take_unwritten(self) -> list[UnwrittenMessage | UnwrittenRow]:
         """What the log has room for, in order."""
@@ -276,6 +330,10 @@ class Durability:
         committed, self._committing = self._committing or [], None
         self._ending = set()
         self.written_position = self._committing_position
+        looked_at, self._looked_at = self._looked_at, []
+        self.was_prompt = None
+        if looked_at:
+            self.was_prompt = 4 * sum([each.is_finished for each in looked_at]) >= 3 * len(looked_at)
         answered: list[Channel] = []
         for held in committed:
             connection, data, count = held.connection, held.data, held.count
@@ -305,17 +363,23 @@ class Durability:
         """Give what is still wanted its positions."""
         self._last_entry = None
         if not self.has_unwritten:
-            self._unneeded_entries = 0
+            self._unneeded_entries = self._unsent = 0
         first, references, size = self.next_position, 0, 0
         messages = self.changes.messages
-        for entry in entries:
+        at = 0
+        while at < len(entries):
+            entry = entries[at]
             position = first + len(messages)
             if isinstance(entry, UnwrittenRow):
                 count, added = self._put_row(entry, position, now)
+            elif (end := _alike_end(entries, at)) > at + 1:
+                count, added = self._put_alike(entries[at:end], position, now)
+                at = end - 1
             else:
                 count, added = self._put(entry, position, now)
             references += count
             size += added
+            at += 1
         if not messages:
             return
         self.changes.at = now
@@ -376,6 +440,27 @@ class Durability:
             return 0, 0
         changes.messages.append(message)
         changes.waiting.append(tuple(waiting) if count <= MAX_WAITING else ())
+        return count, size
+
+    def _put_alike(
+        self, entries: Sequence[UnwrittenMessage | UnwrittenRow], position: int, now: float
+    ) -> tuple[int, int]:
+        """As `_put` for each, of entries that `_alike_end` has found."""
+        messages = self.changes.messages
+        first, size = position, 0
+        session: Session | None = None
+        for entry in entries:
+            assert isinstance(entry, UnwrittenMessage)
+            session, delivery = entry.deliveries[0]
+            if delivery.position == UNWRITTEN and session.stored is not None:
+                delivery.position = position
+                position += 1
+                size += delivery.size
+                messages.append(entry.message)
+        count = position - first
+        if session is not None and count:
+            self._add_run(session, first, count, size, False, now)
+            self.changes.waiting += [((session.key, 1, ()),)] * count
         return count, size
 
     def _add(self, session: Session, queue: StoredQueue, delivery: Delivery, size: int, now: float) -> Chunk:
@@ -509,6 +594,13 @@ class Durability:
             self._has_paused = True
             connection.pause(Pause.HELD)
 
+    def hold(self, connection: Channel, data: bytes) -> None:
+        """As `acknowledge`, of one publication at QoS 1 that must wait, where nothing of the connection waits
+        yet, and that no other broker passed on."""
+        self._stats.packets_sent += 1
+        connection.held_acknowledgements = connection.held_publications = 1
+        self._held.append(HeldBack(connection, data, 1, None, self._own.last))
+
     def send_exactly_once(
         self, connection: Channel, session: Session, data: bytes, delivery: Delivery | None = None
     ) -> None:
@@ -616,7 +708,9 @@ class Durability:
         self.change_count += 1
         if not delivery.position:
             delivery.position = UNWRITTEN
-            self._entry(delivery.message).deliveries.append((session, delivery))
+            self._entry(delivery.message, delivery.size).deliveries.append((session, delivery))
+            if delivery.qos == 2 or not delivery.packet_id:
+                self._unsent += 1
         elif delivery.position > 0 and delivery.qos == 2 and delivery.packet_id:
             self.changes.deliveries[session.key, delivery.position] = delivery
 
@@ -644,8 +738,9 @@ class Durability:
         assert queue is not None
         self.change_count += 1
         queue.pending += 1
+        self._unsent += 1
         delivery.position = UNWRITTEN
-        self._entry(delivery.message).left.append((session, delivery))
+        self._entry(delivery.message, delivery.size).left.append((session, delivery))
 
     def leave_run(self, session: Session, messages: Sequence[Message]) -> None:
         """As `leave` for each, at QoS 1."""
@@ -653,6 +748,7 @@ class Durability:
         assert queue is not None
         self.change_count += 1
         queue.pending += len(messages)
+        self._unsent += 1
         self._row(messages).left[session] = None
 
     def unwritten(self, session: Session) -> list[Delivery]:
@@ -664,13 +760,13 @@ class Durability:
             if delivery.position == UNWRITTEN
         ]
 
-    def _entry(self, message: Message) -> UnwrittenMessage:
+    def _entry(self, message: Message, size: int) -> UnwrittenMessage:
         """A place in the log for a message: one for all the sessions that it goes to, in a row."""
         entry = self._last_entry
         if entry is None or entry.message is not message:
             self._identify(message)
             self._entries_made += 1
-            entry = self._last_entry = UnwrittenMessage(message, self._entries_made, self.publication)
+            entry = self._last_entry = UnwrittenMessage(message, size, self._entries_made, self.publication)
             self._unwritten.add(entry)
         return entry
 
@@ -682,14 +778,19 @@ class Durability:
         """The next delivery may go to a session that has the same message already: a place of its own."""
         self._last_entry = None
 
-    def finish_delivery(self, session: Session, delivery: Delivery) -> None:
+    def finish_delivery(self, session: Session, delivery: Delivery, is_acknowledged: bool = False) -> None:
         """Acknowledged, expired or given up: the store need not keep it."""
         position = delivery.position
         if not position:
             return
         self.change_count += 1
         delivery.position = FINISHED
-        self._unneeded_entries += position == UNWRITTEN
+        if position == UNWRITTEN:
+            self._unneeded_entries += 1
+            if (
+                not is_acknowledged
+            ):  # Another may get it instead, and has to have it before it is answered for.
+                self._unsent += 1
         if position > 0:
             self._finish(session, position, 1)
             if delivery.qos == 2 and delivery.packet_id and session.stored is not None:
@@ -824,6 +925,28 @@ class Durability:
             return segments[at], MAX_POSITION
         self._needed = segments[at], segments[at + 1].first
         return self._needed
+
+
+def _alike_end(entries: Sequence[UnwrittenMessage | UnwrittenRow], begin: int) -> int:
+    """Behind the last of those that are on their way to one session, at QoS 1 and with nothing unusual."""
+    session: Session | None = None
+    for at in range(begin, len(entries)):
+        entry = entries[at]
+        if isinstance(entry, UnwrittenRow) or entry.left or len(entry.deliveries) != 1:
+            return at
+        owner, delivery = entry.deliveries[0]
+        if (
+            (session is not None and owner is not session)
+            or delivery.qos != 1
+            or not delivery.packet_id
+            or delivery.retain
+            or delivery.is_again
+            or delivery.subscription_identifiers
+            or delivery.group is not None
+        ):
+            return at
+        session = owner
+    return len(entries)
 
 
 def _first(segment: NeededSegment) -> int:

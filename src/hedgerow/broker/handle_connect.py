@@ -155,10 +155,11 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         return
     if username is not None:
         broker.owners.logged_in(connection, username)
-    crowd_refusal = _crowd_refusal(connection, packet, username)
-    if crowd_refusal is not None:
-        connection.refuse_connect(*crowd_refusal, client_id)
-        return
+    if username is not None or packet.username is not None:  # Else it is whom it was taken for before.
+        crowd_refusal = _crowd_refusal(connection, packet, username)
+        if crowd_refusal is not None:
+            connection.refuse_connect(*crowd_refusal, client_id)
+            return
     owner = owner_of(username, connection.address)
     full = _why_full(broker, packet, username, owner, role)
     if full is not None:
@@ -221,8 +222,10 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
 
 def _role_of(broker: BrokerCore, packet: Connect, username: str | None) -> Role:
     """The role that a CONNECT asks for; that of a client if no other claims it."""
-    roles = sorted(broker.roles.values(), key=lambda role: not role.prefix)  # Names come first.
-    return next((role for role in roles if role.claims(packet, username)), broker.client_role)
+    for role in broker.claimants:
+        if role.claims(packet, username):
+            return role
+    return broker.client_role
 
 
 def _role_refusal(

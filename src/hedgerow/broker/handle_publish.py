@@ -267,28 +267,18 @@ def _accept_exactly_once(
     connection: Connection, session: Session, message: Message, route: Route, packet_id: int
 ) -> Outcome:
     """§4.3.3, method of the receiver: the identifier is remembered until its PUBREL."""
-    if session.received is None:
-        session.received = Unreleased()
-    if packet_id in session.received:
+    broker, received = connection.broker, session.received
+    if received is None:
+        received = session.received = Unreleased()
+    elif packet_id in received:
         # Sent again, perhaps while the first is not yet stored: then its PUBREC waits for that too.
-        return 1, session.durable or connection.broker.durability.is_behind
-    _change_received(connection, session, session.received.add, packet_id)
+        return 1, session.durable or broker.durability.is_behind
+    if received.add(packet_id):
+        broker.owners.weigh(session)
     count, must_wait = _publish_once(connection, message, route)
-    broker = connection.broker
     if message.topic not in broker.undelivered:  # Else nobody would send it again after a crash.
         broker.durability.store_received(session, packet_id, True)
     return count, must_wait or session.durable
-
-
-def _change_received(
-    connection: Connection, session: Session, change: Callable[[int], None], packet_id: int
-) -> None:
-    received = session.received
-    assert received is not None
-    size = received.size
-    change(packet_id)
-    if received.size != size:
-        connection.broker.owners.weigh(session)
 
 
 # Acknowledgements: each takes (connection, packet identifier, reason code).
@@ -312,7 +302,7 @@ def _finish(connection: Connection, session: Session, delivery: Delivery | None,
         note_set_aside(connection.broker, session, delivery.message.topic, reason)
     elif session.ledger is not None:
         session.ledger.relayed += 1
-    connection.broker.durability.finish_delivery(session, delivery)
+    connection.broker.durability.finish_delivery(session, delivery, is_acknowledged=True)
     if connection.resending or session.has_queue:
         pump(connection.broker, connection)
 
@@ -349,13 +339,14 @@ def handle_pubrec(connection: Connection, packet_id: int, reason_code: int) -> N
 
 def handle_pubrel(connection: Connection, packet_id: int, reason_code: int) -> None:
     session = connection.connected_session()
-    broker = connection.broker
-    if session.received is None or packet_id not in session.received:
+    broker, received = connection.broker, session.received
+    if received is None or packet_id not in received:
         # It may be that an earlier connection released it, and that is not stored yet.
         found = connection.protocol_version < MQTT_5
         broker.durability.acknowledge(connection, complete(packet_id, found), must_wait=session.durable)
         return
-    _change_received(connection, session, session.received.remove, packet_id)
+    if received.remove(packet_id):
+        broker.owners.weigh(session)
     # The client may use the identifier again once it has the PUBCOMP: if we then remembered the old
     # one after a crash, the new message would be taken for a duplicate and lost.
     broker.durability.store_received(session, packet_id, False)

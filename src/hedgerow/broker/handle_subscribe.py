@@ -55,7 +55,7 @@ def _subscribe_all(
     broker = connection.broker
     # Each filter is answered and acted on as if it had come alone (MQTT-3.8.4-5).
     for wanted in packet.subscriptions[len(codes) :]:
-        if broker.turn_is_over:
+        if broker.work > broker.turn_ends_at:
             connection.unfinished = partial(
                 _subscribe_all, connection, session, packet, identifier, codes, change_count
             )
@@ -99,11 +99,13 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     if answer is not None:
         return answer
     # A filter with wildcards is granted and its messages are checked one by one, as in Mosquitto.
-    readable = broker.access.may_read(session.username, session.client_id, topic_filter)
-    if not is_wildcard(topic_filter) and not readable:
+    if not is_wildcard(topic_filter) and not broker.access.may_read(
+        session.username, session.client_id, topic_filter
+    ):
         return Reason.NOT_AUTHORIZED
-    existed = wanted.topic_filter in (session.subscriptions or ())
-    if not _has_room(broker, session, wanted.topic_filter):
+    held = session.subscriptions
+    existed = held is not None and wanted.topic_filter in held
+    if not existed and not _take_room(broker, session, wanted.topic_filter):
         return Reason.QUOTA_EXCEEDED
     record = SubscriptionRecord(wanted, identifier)
     if session.role.subscribes(session, record):
@@ -114,27 +116,24 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
         queue_retained(broker, connection, wanted, identifier)
     if session.role.gives_ids and not existed and group is None:
-        send_recent(broker, session, wanted)
+        send_recent(broker, session, wanted, connection.told.__contains__)
     return wanted.qos
 
 
-def _has_room(broker: BrokerCore, session: Session, topic_filter: str) -> bool:
-    held = session.subscriptions or ()
-    if topic_filter in held:
-        return True
+def _take_room(broker: BrokerCore, session: Session, topic_filter: str) -> bool:
+    """Count one more filter for it, unless it has too many."""
+    held = session.subscriptions
     # A deep filter counts for several: each level takes a node of the tree.
     weight = 1 + topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
-    return len(held) * weight < broker.limits.subscriptions and broker.owners.may_subscribe(
-        session, topic_filter
-    )
+    if held is not None and len(held) * weight >= broker.limits.subscriptions:
+        return False
+    return broker.owners.take_filter(session, topic_filter)
 
 
 def _hold(broker: BrokerCore, session: Session, record: SubscriptionRecord) -> None:
     if session.subscriptions is None:
         session.subscriptions = {}
     wanted = record.subscription
-    if wanted.topic_filter not in session.subscriptions:
-        broker.owners.subscribed(session, wanted.topic_filter)
     session.subscriptions[wanted.topic_filter] = record
     # Behind a peer may be those who were subscribed all the time: it decides itself.
     since = ALWAYS if session.role.gives_ids else broker.now
@@ -150,8 +149,6 @@ def _hold_as_guest(broker: BrokerCore, session: Session, record: SubscriptionRec
     elif topic_filter in session.subscriptions:
         broker.subscriptions.remove(session, topic_filter)
         broker.durability.store_subscription(session, topic_filter, None)
-    if topic_filter not in session.subscriptions:
-        broker.owners.subscribed(session, topic_filter)
     session.subscriptions[topic_filter] = record
 
 
@@ -160,7 +157,9 @@ def subscribe_for(broker: BrokerCore, session: Session, record: SubscriptionReco
 
     Rights are those that it has here, message by message. What is retained is for who serves it.
     """
-    if not _has_room(broker, session, record.subscription.topic_filter):
+    topic_filter = record.subscription.topic_filter
+    existed = topic_filter in (session.subscriptions or ())
+    if not existed and not _take_room(broker, session, topic_filter):
         return False
     _hold(broker, session, record)
     return True

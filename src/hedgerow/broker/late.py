@@ -59,10 +59,41 @@ def send_recent_step_by_step(
     since: float = ALWAYS,
 ) -> Iterator[None]:
     """As `send_recent`, of topics that `is_wanted`: the filters may be many that have come together."""
+    for found in _find_recent(broker, session, subscription, is_wanted, has_it, with_past_values, since):
+        for delivery in found:
+            broker.durability.store_separately()
+            enqueue(broker, session, delivery)
+        yield
+
+
+def find_recent(
+    broker: BrokerCore, session: Session, subscription: Subscription, has_it: Callable[[MessageId], bool]
+) -> list[Delivery]:
+    """As `send_recent`, for who is to send it later, and before what comes until then."""
+    if not subscription.qos:
+        return []
+    topic_filter = subscription.topic_filter
+    runs = _find_recent(
+        broker, session, subscription, lambda topic: matches(topic_filter, topic), has_it, True, ALWAYS
+    )
+    return [delivery for found in runs for delivery in found]
+
+
+def _find_recent(
+    broker: BrokerCore,
+    session: Session,
+    subscription: Subscription,
+    is_wanted: Callable[[str], bool],
+    has_it: Callable[[MessageId], bool],
+    with_past_values: bool,
+    since: float,
+) -> Iterator[list[Delivery]]:
+    """Of one topic at a time."""
     known = {each.message.id for each in newest_waiting(broker, session)}
     broker.work += len(known) // KNOWN_PER_WORK
     for at, messages in broker.recent.runs(broker.now):
         broker.work += len(messages)  # A SUBSCRIBE of thousands of filters is not one turn.
+        found: list[Delivery] = []
         for message in messages if is_wanted(messages[0].topic) else ():
             assert message.id is not None
             if message.id in known or message.id.origin == session.far_origin or has_it(message.id):
@@ -75,7 +106,6 @@ def send_recent_step_by_step(
             if is_before(message, since) and not message.retain:
                 continue
             if session.may_read(broker.access, message.topic):
-                broker.durability.store_separately()
                 retain = message.retain and subscription.retain_as_published
-                enqueue(broker, session, Delivery(message, min(message.qos, subscription.qos), retain))
-        yield
+                found.append(Delivery(message, min(message.qos, subscription.qos), retain))
+        yield found

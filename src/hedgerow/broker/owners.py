@@ -68,7 +68,7 @@ def owner_of(username: str | None, address: str) -> str:
 
 def filter_bytes(topic_filter: str) -> int:
     """About the memory that a subscription takes."""
-    return len(topic_filter) + SUBSCRIPTION_BYTES + LEVEL_BYTES * (topic_filter.count("/") + 1)
+    return weigh_filter(topic_filter)[0]
 
 
 def own_bytes(client_id: str, username: str | None, will: Will | None) -> int:
@@ -79,10 +79,12 @@ def own_bytes(client_id: str, username: str | None, will: Will | None) -> int:
     return size + WILL_BYTES + Message(will.topic, will.payload, properties=will.properties).size
 
 
-def deep_levels(topic_filter: str) -> int:
-    """What a filter adds to the work of finding the filters for a deep name."""
+def weigh_filter(topic_filter: str) -> tuple[int, int]:
+    """About the memory that a subscription takes, and what it adds to the work of finding the filters for a
+    deep name."""
     levels = topic_filter.count("/") + 1
-    return levels if levels > SHALLOW_LEVELS and is_wildcard(topic_filter) else 0
+    deep = levels if levels > SHALLOW_LEVELS and is_wildcard(topic_filter) else 0
+    return len(topic_filter) + SUBSCRIPTION_BYTES + LEVEL_BYTES * levels, deep
 
 
 class Owner:
@@ -145,8 +147,10 @@ class Owners:
     def has_too_many_connections(self, connection: Channel) -> bool:
         """Has the owner of this one, which is counted, more than it may have?"""
         pool, owner = self.connections, connection.owner
+        if owner is None:
+            return False
         pool.change(owner, -1)
-        has_room = owner is None or pool.has_room(owner, 1)
+        has_room = pool.has_room(owner, 1)
         pool.change(owner, 1)
         return not has_room
 
@@ -168,12 +172,12 @@ class Owners:
         return None
 
     def add(self, session: Session, name: str) -> None:
+        """A session of this owner, which is weighed when all is known of it."""
         owner = self._owners.get(name)
         if owner is None:
             owner = self._owners[name] = Owner(name)
         session.owner = owner.name  # One text for all of its sessions: there may be 100,000.
         owner.sessions += 1
-        self.weigh(session)
 
     def remove(self, session: Session) -> None:
         """With all that it was subscribed to."""
@@ -217,18 +221,22 @@ class Owners:
         if owner is not None and is_idle(session):
             owner.idle[session] = None
 
-    def may_subscribe(self, session: Session, topic_filter: str) -> bool:
-        """May it have one more filter?"""
-        size = filter_bytes(topic_filter)
-        if session.subscription_bytes + size > self._limits.subscription_bytes:
+    def take_filter(self, session: Session, topic_filter: str) -> bool:
+        """As `subscribed`, if it may have one more filter."""
+        size, deep = weigh_filter(topic_filter)
+        most = self._limits.subscription_bytes
+        if session.subscription_bytes + size > most:
             return False
-        if session.owner is None:
-            return True
-        owner, deep = self._owners[session.owner], deep_levels(topic_filter)
-        if owner.subscription_bytes + size > OWNER_SUBSCRIPTIONS * self._limits.subscription_bytes:
-            return False
-        is_too_deep = owner.deep_levels + deep > MAX_DEEP_LEVELS_OF_OWNER
-        return not deep or not (is_too_deep or self._deep_levels + deep > MAX_DEEP_LEVELS)
+        owner = None
+        if session.owner is not None:
+            owner = self._owners[session.owner]
+            if owner.subscription_bytes + size > OWNER_SUBSCRIPTIONS * most:
+                return False
+            is_too_deep = owner.deep_levels + deep > MAX_DEEP_LEVELS_OF_OWNER
+            if deep and (is_too_deep or self._deep_levels + deep > MAX_DEEP_LEVELS):
+                return False
+        self._count(session, owner, size, deep)
+        return True
 
     def may_queue(self, session: Session, wanted: int, now: float) -> bool:
         """May so many bytes wait for it? What one session may have is not asked here."""
@@ -253,17 +261,18 @@ class Owners:
 
     def subscribed(self, session: Session, topic_filter: str) -> None:
         """To a filter that is new to the session."""
-        self._count(session, topic_filter, 1)
+        owner = self._owners.get(session.owner or "")
+        size, deep = weigh_filter(topic_filter)
+        self._count(session, owner, size, deep)
 
     def unsubscribed(self, session: Session, topic_filter: str) -> None:
-        self._count(session, topic_filter, -1)
-
-    def _count(self, session: Session, topic_filter: str, change: int) -> None:
-        size = change * filter_bytes(topic_filter)
-        session.subscription_bytes += size
         owner = self._owners.get(session.owner or "")
+        size, deep = weigh_filter(topic_filter)
+        self._count(session, owner, -size, -deep)
+
+    def _count(self, session: Session, owner: Owner | None, size: int, deep: int) -> None:
+        session.subscription_bytes += size
         if owner is not None:
-            deep = change * deep_levels(topic_filter)
             session.deep_levels += deep
             owner.subscription_bytes += size
             owner.deep_levels += deep

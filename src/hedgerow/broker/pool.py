@@ -22,12 +22,15 @@ class Pool:
 
     def has_room(self, name: str | None, more: int) -> bool:
         """May this owner have more? Without a name it is a part of the node, which has no share."""
-        free = self._total - self.used
         if more <= 0:
             return True
-        if more > free:
+        left = self._total - self.used - more
+        if left < 0:
             return False
-        return name is None or self.of(name) + more <= max(self._least, (free - more) // self._free_per_own)
+        if name is None:
+            return True
+        own = self._own.get(name, 0) + more
+        return own <= self._least or own <= left // self._free_per_own
 
     def change(self, name: str | None, change: int) -> None:
         self.used += change

@@ -21,6 +21,7 @@ from hedgerow.broker.ids import is_duplicate
 from hedgerow.broker.publishing import find_full, publish_message
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Publisher
+from hedgerow.compiling import mypyc_attr
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
 from hedgerow.topics import split_shared, validate_filter, validate_name
@@ -28,6 +29,7 @@ from hedgerow.topics import split_shared, validate_filter, validate_name
 NODE = "node"  # what the node itself publishes
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the rooms' ports
 class Port:
     """`name` is what the log calls it, `transport` what observers call the way of its publications."""
 

@@ -91,7 +91,7 @@ def _publish_message(
     broker.sequence += 1
     if message.retain:
         retain(broker, message, route, publisher)
-    if message.qos and (route.peers or (publisher is not None and publisher.gives_ids)):
+    if message.qos and (route.peers or durability.is_relaying):
         broker.identify(message)
         broker.recent.add(message, broker.now)
         durability.store_seen((message,))
@@ -125,7 +125,8 @@ def _publish_message(
 
 def is_divided(broker: BrokerCore, route: Route, recipients: Sequence[Recipient]) -> bool:
     """Is a publication to so many passed on in turns, or behind one that is?"""
-    is_long = len(recipients) + _to_look_at(route) > MOST_AT_ONCE
+    looks = len(recipients) + _to_look_at(route) if route.groups else len(recipients)
+    is_long = looks > MOST_AT_ONCE
     return is_long or (bool(broker.undelivered) and route.topic in broker.undelivered)
 
 

@@ -41,9 +41,9 @@ MAX_VOID_EXPIRIES = 1_024  # Beside those of the messages that there are.
 
 def cost(message: Message) -> int:
     """What a retained message counts for: about the memory that it takes."""
-    size = message.size + len(message.topic) + MESSAGE_BYTES  # The topic is in `TopicOrder` too.
+    size = 2 * len(message.topic) + len(message.payload) + MESSAGE_BYTES  # The topic is in `TopicOrder` too.
     if message.properties:
-        size += PROPERTIES_BYTES
+        size = message.size + len(message.topic) + MESSAGE_BYTES + PROPERTIES_BYTES
     return _SIZES[size] if size < len(_SIZES) else size
 
 
@@ -211,7 +211,8 @@ class Retained(TopicMessages):
                 self.shares.change(old.owner, -old.cost)
                 self.shares.change(owner, size)
         self._put(message, size, owner)
-        self._note_expiry(message, 1)
+        if message.expires_at is not None:
+            self._note_expiry(message, 1)
         return True
 
     def remove(self, topic: str) -> bool:

@@ -101,7 +101,7 @@ def queue_retained(
 ) -> None:
     """Have the retained messages of a subscription sent, as its client reads them (`deliveries.pump`)."""
     retained, topic_filter = broker.retained, subscription.topic_filter
-    with_tombstones = connection.compares_ages and subscription.retain_as_published
+    with_tombstones = subscription.retain_as_published and connection.compares_ages
     if is_wildcard(topic_filter):
         is_empty = not retained and not (with_tombstones and retained.tombstones)
     else:

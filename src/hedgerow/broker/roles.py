@@ -59,9 +59,12 @@ class ClientRole(Role):
         broker = self.broker
         if topic in broker.commands:
             return self._may_command(session, topic)
-        if topic.startswith("$SYS/") and not _LINK_STATE.fullmatch(topic):
-            return False  # The broker alone speaks there, except that links say whether they are up.
-        if is_between_nodes(topic) or broker.is_reserved(topic):
+        if topic[:1] == "$":
+            if topic.startswith("$SYS/") and not _LINK_STATE.fullmatch(topic):
+                return False  # The broker alone speaks there, except that links say whether they are up.
+            if is_between_nodes(topic):
+                return False
+        if broker.is_reserved(topic):
             return False
         return broker.access.may_write(session.username, session.client_id, topic)
 

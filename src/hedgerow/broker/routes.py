@@ -28,7 +28,7 @@ from hedgerow.broker.role import Role
 from hedgerow.broker.session import Publisher, Session, WireForm
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import Subscription
-from hedgerow.topics import TopicTree, is_wildcard, split_shared
+from hedgerow.topics import FilterTable, TopicTree, is_wildcard, split_shared
 
 # A publisher that invents topics makes the cache start anew, not grow; nor with many recipients each.
 MAX_ROUTES = 65_536
@@ -97,9 +97,9 @@ class Route:
         plain = not self.others and not self.peers and not groups and not ports
         self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
         self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
-        self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or elsewhere or inactive) or any(
-            recipient.session.role.is_movable for recipient in self.others
-        )
+        self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or elsewhere or inactive)
+        if self.others and not self.has_clients:
+            self.has_clients = any(recipient.session.role.is_movable for recipient in self.others)
         self.observers = (
             tuple(each for each in observers if each.wants(topic, self.has_clients)) if observers else ()
         )
@@ -142,7 +142,9 @@ class Interest:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._changed: Callable[[str, bool], None] = lambda topic_filter, is_wanted: None
+        self._changed: Callable[[str, bool], None] | None = None
+        self.on_count: Callable[[str], None] | None = None
+        """Told of each filter that has one subscriber more, or less."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -157,21 +159,26 @@ class Interest:
     def grow(self, topic_filter: str) -> None:
         count = self._counts.get(topic_filter, 0) + 1
         self._counts[topic_filter] = count
-        if count == 1:
+        if count == 1 and self._changed is not None:
             self._changed(topic_filter, True)
+        if self.on_count is not None:
+            self.on_count(topic_filter)
 
     def shrink(self, topic_filter: str) -> None:
         self._counts[topic_filter] -= 1
         if not self._counts[topic_filter]:
             del self._counts[topic_filter]
-            self._changed(topic_filter, False)
+            if self._changed is not None:
+                self._changed(topic_filter, False)
+        if self.on_count is not None:
+            self.on_count(topic_filter)
 
 
 class SubscriptionTable:
     def __init__(self, access: Access) -> None:
         self.access = access
         self.shared_count = 0
-        self._entries: TopicTree[Session, Entry] = TopicTree()
+        self._entries: FilterTable[Session, Entry] = FilterTable()
         self._groups: TopicTree[str, SharedGroup] = TopicTree()
         self._ports: TopicTree[Listener, None] = TopicTree()
         self.local = Interest()
@@ -203,7 +210,8 @@ class SubscriptionTable:
             if is_new:
                 self._interest_of(session).grow(topic_filter)
             self.forget_routes(topic_filter)
-            tell(self.watcher, session, topic_filter, subscription.qos, is_new)
+            if self.watcher is not None:
+                tell(self.watcher, session, topic_filter, subscription.qos, is_new)
         else:
             group = self._groups.get(topic_filter, name)
             if group is None:
@@ -275,7 +283,7 @@ class SubscriptionTable:
             return
         if is_active:
             for session in self.inactive.end(topic_filter):
-                self._entries.set(topic_filter, session, _entry(session, topic_filter))
+                self._entries.replace(topic_filter, session, _entry(session, topic_filter))
         else:
             movable = [each for each in self._entries.at(topic_filter) if each.role.is_movable]
             for session in movable:
@@ -297,7 +305,7 @@ class SubscriptionTable:
             if role.is_movable and self._entries.remove(topic_filter, session) is not None:
                 self.inactive.add(session, topic_filter)
             elif not role.is_movable and self.inactive.discard(session, topic_filter):
-                self._entries.set(topic_filter, session, _entry(session, topic_filter))
+                self._entries.replace(topic_filter, session, _entry(session, topic_filter))
         before, after = session.role.is_interest_here, role.is_interest_here
         if before != after:
             (self.local if before else self.beyond).shrink(topic_filter)

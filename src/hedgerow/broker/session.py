@@ -11,15 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from enum import IntEnum, IntFlag
-from typing import TYPE_CHECKING, Any, Protocol
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hedgerow.broker.access import Access
 from hedgerow.broker.changes import SessionRecord, SubscriptionRecord
 from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.limits import QueueLimits
 from hedgerow.broker.stored import StoredQueue
+from hedgerow.broker.told import NOTHING_TOLD
 from hedgerow.broker.unreleased import Unreleased
+from hedgerow.compiling import mypyc_attr
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.mqtt.packets import Packet, Will
@@ -40,14 +42,17 @@ class WireForm(IntEnum):
     PEER = 9  # with the message's id
 
 
-class Pause(IntFlag):
-    """Why nothing is read from a client for the time being."""
+class Pause:
+    """Why nothing is read from a client for the time being.
 
-    LOGIN = 1  # its password is being verified
-    POSTPONED = 2  # it is the others' turn
-    HELD = 4  # too many of its acknowledgements wait for a commit
-    UNREAD = 8  # it leaves too many of its answers unread
-    DELIVERING = 16  # what it published last has yet to reach all of its many recipients
+    Numbers to be put together with "|": an operation on a flag of `enum` takes a hundred times as long.
+    """
+
+    LOGIN: Final = 1  # its password is being verified
+    POSTPONED: Final = 2  # it is the others' turn
+    HELD: Final = 4  # too many of its acknowledgements wait for a commit
+    UNREAD: Final = 8  # it leaves too many of its answers unread
+    DELIVERING: Final = 16  # what it published last has yet to reach all of its many recipients
 
 
 class Publisher(Protocol):
@@ -103,11 +108,11 @@ class Suspicion:
         self.relayed = 0  # so many when the last of them ended
 
 
-FREE_QUEUE_BYTES = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
+FREE_QUEUE_BYTES: Final = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
 # What a delivery takes beside its bytes: 150 of a message that waits for others too, 490 with one that does
 # not, 880 where that has properties and is stored. By its bytes alone an empty one cost nothing.
-DELIVERY_BYTES = 600
-STORED_BYTES = 300  # and what a chunk of those in the log does, which may be one or thousands of them
+DELIVERY_BYTES: Final = 600
+STORED_BYTES: Final = 300  # and what a chunk of those in the log does, which may be one or thousands of them
 
 
 class Session:
@@ -250,6 +255,7 @@ class Attachment(Protocol):
         """The time that was set for the connection has come."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # as `Connection` does
 class Channel(ABC):
     """The connection of a session, for those who deliver to it."""
 
@@ -278,6 +284,7 @@ class Channel(ABC):
         "resending",
         "session",
         "timer_at",
+        "told",
         "transport",
         "unread_bytes",
     )
@@ -296,6 +303,7 @@ class Channel(ABC):
         self.peer_name: str | None = None  # what the peer calls itself: a claim
         self.exchange: Authentication | None = None  # by which the peer proves itself, or did
         self.is_proven = False  # It has the key of this node, so it is one of the same fabric.
+        self.told = NOTHING_TOLD  # by the far end: which of the last messages it has
         self.carries_ids = False  # messages have their ids on the wire, both ways
         self.inbound: Inbound | None = None  # of such a one
         self.timer_at: float | None = None  # when the broker next looks at this connection
@@ -383,11 +391,11 @@ class Channel(ABC):
         """Messages in a row were sent at QoS 0."""
 
     @abstractmethod
-    def pause(self, reason: Pause) -> None:
+    def pause(self, reason: int) -> None:
         """Ask the shell to read no more, until every reason is gone."""
 
     @abstractmethod
-    def resume(self, reason: Pause) -> None: ...
+    def resume(self, reason: int) -> None: ...
 
     @abstractmethod
     def set_congested(self, congested: bool, now: float) -> None:

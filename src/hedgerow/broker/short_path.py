@@ -11,6 +11,7 @@ one topic are handled together too: `most_in_a_row` says whether, and how far.
 from __future__ import annotations
 
 from struct import unpack
+from typing import Final
 
 from hedgerow.broker import alone
 from hedgerow.broker.batch import Batch
@@ -28,11 +29,11 @@ from hedgerow.mqtt.packets import MQTT_5, PUBACK
 from hedgerow.mqtt.scanner import packet_at
 from hedgerow.mqtt.wire import PUBACK_HEAD
 
-PUBLISH_AT_MOST_ONCE = 0x30
-MAX_RUNS = 4_096  # Topics in a row before the turn is looked at.
-PUBLISH_AT_LEAST_ONCE = 0x32
-SENDS_PER_WORK = 4  # Recipients that a unit of work puts the same bytes before.
-NO_PACKET_ID = b"\0\0"
+PUBLISH_AT_MOST_ONCE: Final = 0x30
+MAX_RUNS: Final = 4_096  # Topics in a row before the turn is looked at.
+PUBLISH_AT_LEAST_ONCE: Final = 0x32
+SENDS_PER_WORK: Final = 4  # Recipients that a unit of work puts the same bytes before.
+NO_PACKET_ID: Final = b"\0\0"
 
 
 def publish_at_most_once(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:

@@ -126,9 +126,14 @@ class Chunk:
             runs[0] += count
             runs[1] -= count
             found = [(position, count)]
+        elif runs and runs[0] == begin and count == runs[1]:
+            del runs[:2]
+            found = [(position, count)]
         else:
             found = self._remove_anywhere(begin, end)
-        removed = sum(length for _, length in found)
+        removed = 0
+        for _, length in found:
+            removed += length
         if removed:
             self.bytes -= self.bytes * removed // self.count
             self.count -= removed
@@ -226,7 +231,9 @@ class StoredQueue:
         now is here no longer."""
         chunks = self.chunks
         changed: list[tuple[Chunk, list[Run]]] = []
-        at = max(0, bisect_right(chunks, position, key=_base) - 1)
+        at = 0
+        if len(chunks) > 1 and chunks[1].base <= position:
+            at = bisect_right(chunks, position, key=_base) - 1
         while at < len(chunks) and chunks[at].base < position + count:
             chunk = chunks[at]
             size = chunk.bytes

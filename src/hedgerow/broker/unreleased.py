@@ -46,26 +46,29 @@ class Unreleased:
         """Would one more make it larger?"""
         return self._map is None and self._count == FEW
 
-    def add(self, packet_id: int) -> None:
-        if packet_id in self:
-            return
-        if self.is_to_grow:
-            self._map = bytearray(MAP_BYTES)
-            for each in self._few:
-                self._map[each >> 3] |= 1 << (each & 7)
-            self._few.clear()
-        if self._map is None:
-            self._few.add(packet_id)
-        else:
-            self._map[packet_id >> 3] |= 1 << (packet_id & 7)
+    def add(self, packet_id: int) -> bool:
+        """One that is not there yet. Does it take more bytes now?"""
         self._count += 1
+        if self._map is not None:
+            self._map[packet_id >> 3] |= 1 << (packet_id & 7)
+            return False
+        self._few.add(packet_id)
+        if self._count <= FEW:
+            return False
+        self._map = bytearray(MAP_BYTES)
+        for each in self._few:
+            self._map[each >> 3] |= 1 << (each & 7)
+        self._few.clear()
+        return True
 
-    def remove(self, packet_id: int) -> None:
-        """One that is there."""
+    def remove(self, packet_id: int) -> bool:
+        """One that is there. Does it take fewer bytes now?"""
+        self._count -= 1
         if self._map is None:
             self._few.remove(packet_id)
-        else:
-            self._map[packet_id >> 3] &= ~(1 << (packet_id & 7))
-        self._count -= 1
-        if not self._count:
-            self._map = None
+            return False
+        self._map[packet_id >> 3] &= ~(1 << (packet_id & 7))
+        if self._count:
+            return False
+        self._map = None
+        return True

@@ -21,27 +21,20 @@ UNWRITTEN_BYTES = 500  # that a message which is to be written takes in memory, 
 class UnwrittenMessage:
     """A message that is to be written to the log, and for whom."""
 
-    __slots__ = ("deliveries", "left", "message", "number", "publication")
+    __slots__ = ("deliveries", "last", "left", "message", "number", "publication", "size")
 
-    def __init__(self, message: Message, number: int, publication: int) -> None:
+    def __init__(self, message: Message, size: int, number: int, publication: int) -> None:
         self.message = message
-        self.number = number
+        self.size = size + UNWRITTEN_BYTES
+        self.number = self.last = number
         self.publication = publication  # Entries of one are written together; 0: of none
         self.deliveries: list[tuple[Session, Delivery]] = []  # which are in outboxes
         # For sessions that read it from the log when they come to it:
         self.left: list[tuple[Session, Delivery]] = []
 
     @property
-    def last(self) -> int:
-        return self.number
-
-    @property
     def sessions_left(self) -> list[Session]:
         return [session for session, _ in self.left]
-
-    @property
-    def size(self) -> int:
-        return self.message.size + UNWRITTEN_BYTES
 
     def unwritten_for(self, session: Session) -> list[Delivery]:
         """What was left for it."""
@@ -49,31 +42,34 @@ class UnwrittenMessage:
 
     @property
     def is_needed(self) -> bool:
-        return any(
-            delivery.position == UNWRITTEN and session.stored is not None
-            for deliveries in (self.deliveries, self.left)
-            for session, delivery in deliveries
+        for session, delivery in self.deliveries:
+            if delivery.position == UNWRITTEN and session.stored is not None:
+                return True
+        return bool(self.left) and any(
+            delivery.position == UNWRITTEN and session.stored is not None for session, delivery in self.left
         )
+
+    @property
+    def is_finished(self) -> bool:
+        """Has everyone acknowledged it, before it was written or since?"""
+        return not self.left and all(each.position == FINISHED for _, each in self.deliveries)
 
 
 class UnwrittenRow:
     """Messages in a row, at QoS 1, and for whom: as an `UnwrittenMessage` for each."""
 
-    __slots__ = ("left", "messages", "number", "on_their_way", "size")
+    __slots__ = ("last", "left", "messages", "number", "on_their_way", "size")
 
     publication = 0
 
     def __init__(self, messages: Sequence[Message], number: int) -> None:
         self.messages = messages
         self.number = number  # of the first
+        self.last = number + len(messages) - 1
         self.size = sum([each.size for each in messages]) + UNWRITTEN_BYTES * len(messages)
         self.on_their_way: list[tuple[Session, list[Delivery]]] = []  # a delivery for each, in its outbox
         # For sessions that read them from the log: None, or a delivery for each where somebody has asked.
         self.left: dict[Session, list[Delivery] | None] = {}
-
-    @property
-    def last(self) -> int:
-        return self.number + len(self.messages) - 1
 
     @property
     def sessions_left(self) -> list[Session]:
@@ -82,10 +78,14 @@ class UnwrittenRow:
     @property
     def is_needed(self) -> bool:
         return any(
-            session.stored is not None
-            and (deliveries is None or any(each.position == UNWRITTEN for each in deliveries))
+            session.stored is not None and (deliveries is None or _has_unwritten(deliveries))
             for session, deliveries in (*self.on_their_way, *self.left.items())
         )
+
+    @property
+    def is_finished(self) -> bool:
+        """Has everyone acknowledged the last of them?"""
+        return not self.left and all(row[-1].position == FINISHED for _, row in self.on_their_way)
 
     def is_of(self, messages: Sequence[Message]) -> bool:
         mine = self.messages
@@ -100,6 +100,11 @@ class UnwrittenRow:
             deliveries = [Delivery(each, 1, position=UNWRITTEN) for each in self.messages]
             self.left[session] = deliveries
         return deliveries
+
+
+def _has_unwritten(row: Sequence[Delivery]) -> bool:
+    """They are acknowledged in order: the last one says it nearly always."""
+    return row[-1].position == UNWRITTEN or any(each.position == UNWRITTEN for each in row)
 
 
 class Unwritten:
@@ -143,11 +148,13 @@ class Unwritten:
         """Up to which number nothing is to be written any more."""
         return self.entries[0].number - 1 if self.entries else self.last
 
-    def drop_first(self) -> None:
-        """Those that nobody needs any more."""
+    def drop_first(self) -> bool:
+        """Those that nobody needs any more. Were there any?"""
         entries = self.entries
+        count = len(entries)
         while entries and not entries[0].is_needed:
             self._drop(entries.popleft())
+        return len(entries) < count
 
     def drop_all(self) -> None:
         """The same, wherever they are."""
@@ -160,6 +167,8 @@ class Unwritten:
 
     def _drop(self, entry: UnwrittenMessage | UnwrittenRow) -> None:
         self.bytes -= entry.size
+        if not entry.left:
+            return
         for session in entry.sessions_left:
             if session.stored is not None:
                 session.stored.pending -= entry.last - entry.number + 1

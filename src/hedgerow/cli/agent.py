@@ -28,7 +28,7 @@ from hedgerow.agent.io.broker_list import (
 from hedgerow.agent.io.events import ShellEvent, to_json
 from hedgerow.agent.io.sections import DEFAULT_TOPICS, BridgeSettings, check_sections
 from hedgerow.agent.io.shell import AgentSettings, AgentShell
-from hedgerow.agent.plan import Ghosts, Topology, parse_topology
+from hedgerow.agent.plan import PUBLISHED_TOPOLOGIES, Ghosts, Topology, parse_topology
 from hedgerow.agent.shapes import TOPOLOGIES
 from hedgerow.bridges.topic_line import read_topic_line
 from hedgerow.cli import silence
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ghosts",
         choices=[each.value for each in Ghosts],
         default=Ghosts.DELETE.value,
-        help="what becomes of a bridge whose far end is gone (default: delete)",
+        help="what becomes of a bridge whose far end is gone (default: delete); published: for star and line",
     )
     parser.add_argument(
         "--probe-interval",
@@ -147,10 +147,13 @@ def read_settings(arguments: argparse.Namespace) -> AgentSettings:
     arguments.brokers = [word for word in arguments.brokers if word not in numbers]
     if arguments.plan and arguments.once:
         raise ConfigError("--plan and --once: one of them")
+    topology, ghosts = _read_topology(" ".join([arguments.topology, *numbers])), Ghosts(arguments.ghosts)
+    if ghosts is Ghosts.PUBLISHED and topology.name not in PUBLISHED_TOPOLOGIES:
+        raise UsageError(f"--ghosts published: for --topology {' or '.join(PUBLISHED_TOPOLOGIES)}")
     return AgentSettings(
         agent_id=arguments.id or secrets.token_hex(6),
-        topology=_read_topology(" ".join([arguments.topology, *numbers])),
-        ghosts=Ghosts(arguments.ghosts),
+        topology=topology,
+        ghosts=ghosts,
         probe_interval_s=arguments.probe_interval,
         missed_probes=arguments.probe_misses,
         bridges=BridgeSettings(tuple(arguments.topic or DEFAULT_TOPICS), tuple(arguments.option)),

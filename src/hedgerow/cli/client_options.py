@@ -100,6 +100,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="4 or 6 (6 where the interfaces can)",
     )
     add(
+        "--naming",
+        "--multicast-naming",
+        choices=("computed", "mdns"),
+        metavar="HOW",
+        help="how topics' groups are found: computed, or by multicast DNS: mdns (IPv6: computed, IPv4: mdns)",
+    )
+    add(
         "--peer",
         action="append",
         type=_read_peer,
@@ -245,6 +252,7 @@ def _with_multicast_options(arguments: argparse.Namespace, address: BusUrl) -> s
             ("interfaces", arguments.interface and tuple(arguments.interface)),
             ("scope", arguments.scope),
             ("ip", arguments.ip),
+            ("naming", arguments.naming),
             ("peers", arguments.peer and tuple(arguments.peer)),
             ("key_file", arguments.multicast_key and Path(arguments.multicast_key)),
         )
@@ -252,7 +260,7 @@ def _with_multicast_options(arguments: argparse.Namespace, address: BusUrl) -> s
     }
     if address.scheme.name != "multicast":
         if given:
-            flags = "--interface, --scope, --ip, --peer and --multicast-key"
+            flags = "--interface, --scope, --ip, --naming, --peer and --multicast-key"
             raise ConfigError(f"{flags} are for multicast://, not for {address.scheme.name}://")
         return str(address)
     from hedgerow.multicast.io.options import read_options

@@ -40,6 +40,7 @@ KINDS = {"FILE": FILE, "PATH": FILE, "DIR": DIRECTORY}
 # its table of those that there are.
 VALUES_OF: dict[str, tuple[str, str]] = {
     "--log-level": ("hedgerow.node.logs", "LEVELS"),
+    "--multicast-naming": ("hedgerow.multicast.io.options", "NAMINGS"),
     "--multicast-scope": ("hedgerow.multicast.limits", "SCOPES"),
     "--topology": ("hedgerow.agent.shapes", "TOPOLOGIES"),
 }

@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from hedgerow import native
 from hedgerow.cli import checks
 from hedgerow.cli.checks import OK, PROBLEM, STATES, WARNING, Finding
 from hedgerow.cli.open_listeners import open_listeners
@@ -84,6 +85,14 @@ def check_python(config: Config) -> list[Finding]:
     return [Finding(OK, version)]
 
 
+def check_native(config: Config, state: native.State = native.STATE) -> list[Finding]:
+    if state.is_stale:
+        return [Finding(WARNING, f"not in use: {state.reason}", "compile it anew: make native")]
+    if state.modules:
+        return [Finding(OK, f"in use: {counted(len(state.modules), 'module')}")]
+    return [Finding(OK, f"plain Python: {state.reason}")]
+
+
 Find = Callable[[str], object | None]
 """A module, or a program, by its name; None: there is none."""
 
@@ -139,6 +148,7 @@ class Check(NamedTuple):
 
 CHECKS: tuple[Check, ...] = (
     Check("program", check_python),
+    Check("native code", check_native),
     Check("ports", checks.check_ports),
     Check("strangers", check_strangers),
     Check("multicast", checks.check_multicast),

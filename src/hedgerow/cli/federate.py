@@ -47,7 +47,8 @@ def describe(node: Server) -> list[str]:
 
 
 def _with_whom(federation: FederationConfig) -> str:
-    links = [str(url) for url in federation.read_neighbours()]
+    links = [str(url) for url in federation.read_linked()]
+    links += [f"{each} by the document's wire" for each in federation.read_document_neighbours()]
     links += [f"whom {url} knows" for url in federation.join]
     if federation.discover:
         links.append("whom multicast DNS finds")

@@ -23,6 +23,7 @@ from contextlib import suppress
 from functools import partial
 from urllib.parse import urlsplit
 
+from hedgerow import native
 from hedgerow.cli.notify import ServiceManager
 from hedgerow.cli.open_listeners import open_listeners
 from hedgerow.cli.parsing import UsageError
@@ -158,7 +159,9 @@ async def serve(configuration: Config, describe: Callable[[Server], list[str]] =
         print(line)
     sys.stdout.flush()
     kept = f"in {configuration.data}" if configuration.data else "in memory only"
-    logger.info("node %s is up; what it keeps is kept %s", node.node_id, kept)
+    logger.info("node %s is up, in %s; what it keeps is kept %s", node.node_id, native.STATE, kept)
+    if native.STATE.is_stale:
+        logger.warning("%s, and is not used; make native compiles it anew", native.STATE.reason)
     warn_of_passing_name(configuration)
     warn_of_open_listeners(configuration)
     manager = ServiceManager()

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hedgerow.broker.limits import KIB
+from hedgerow.duplicates import DEFAULT_BYTES
 from hedgerow.errors import ConfigError, TopicError, reason_of
+from hedgerow.federation.document.limits import MAX_NEIGHBOURS as MAX_DOCUMENT_NEIGHBOURS
+from hedgerow.federation.document.wire import MAX_NUMBER
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES, regular_filter
 from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S, MAX_LIFETIME_S
 from hedgerow.federation.overlay.limits import (
@@ -34,12 +37,14 @@ from hedgerow.node.broker_urls import (
 from hedgerow.node.config import Chapter, Config, Given, check_not_itself
 from hedgerow.node.files import read_regular
 from hedgerow.node.values import (
+    GIB,
     TIB,
     Key,
     duration_within,
     read_boolean,
     read_count,
     read_file_path,
+    read_one_of,
     read_text,
     size_within,
 )
@@ -49,6 +54,20 @@ MAX_KEY_FILE_BYTES = 4_096  # in hex, and with white space around it
 MAX_KEEP_S = 365 * 86_400  # For ever is too long: a neighbour that is never to come back fills its queue.
 
 DEFAULTS = OverlaySettings()
+OUR_WIRE, DOCUMENT_WIRE = "hedgerow", "document"
+LEAST_DATA_LOG, MOST_DATA_LOG = 64 * KIB, 4 * GIB
+MAX_DATA_LOG_AGE_S = 86_400.0
+
+
+class DocumentUrl(NamedTuple):
+    """A neighbour that speaks the document's wire."""
+
+    url: BrokerUrl
+    number: int | None = None
+    """Of the federator beside that broker; None: it is asked."""
+
+    def __str__(self) -> str:
+        return str(self.url) if self.number is None else f"{self.number}={self.url}"
 
 
 @dataclass(slots=True, frozen=True)
@@ -79,6 +98,12 @@ class FederationConfig:
     """How long a neighbour that is gone is waited for with what is for it."""
     queue_bytes: int | None = None
     announce_interval_s: float = ANNOUNCE_INTERVAL_S
+    wire: str = OUR_WIRE
+    """What is spoken to `neighbours`."""
+    document_neighbours: tuple[DocumentUrl, ...] = ()
+    """Those beside them to whom the document's wire is spoken."""
+    data_log_bytes: int = DEFAULT_BYTES
+    data_log_age_s: float = 0.0
     home: BrokerUrl | None = None
     """Of a sidecar: the broker that it stands beside."""
     assume: tuple[str, ...] = ()
@@ -88,7 +113,8 @@ class FederationConfig:
     def is_enabled(self) -> bool:
         if self.enabled is not None:
             return self.enabled
-        return bool(self.neighbours or self.join or self.discover or self.neighbours_file is not None)
+        listed = self.neighbours or self.document_neighbours or self.neighbours_file is not None
+        return bool(listed or self.join or self.discover)
 
     @property
     def takes_part(self) -> bool:
@@ -107,6 +133,26 @@ class FederationConfig:
         if self.home is not None:
             check_not_home(neighbours, self.home)
         return at_most(MAX_STATIC, "static neighbours", neighbours)
+
+    def read_linked(self) -> tuple[BrokerUrl, ...]:
+        """Those of the static neighbours that are nodes of ours, or have a federator of ours beside them."""
+        return () if self.wire == DOCUMENT_WIRE else self.read_neighbours()
+
+    def read_document_neighbours(self) -> tuple[DocumentUrl, ...]:
+        """Those that speak the document's wire. Raises ConfigError."""
+        plain = self.read_neighbours() if self.wire == DOCUMENT_WIRE else ()
+        known = {str(each.url) for each in self.document_neighbours}
+        found = (*self.document_neighbours, *(DocumentUrl(url) for url in plain if str(url) not in known))
+        urls = tuple(each.url for each in found)
+        if self.home is not None:
+            check_not_home(urls, self.home)
+        at_most(MAX_DOCUMENT_NEIGHBOURS, "neighbours that speak the document's wire", urls)
+        return found
+
+    def document_url_to_dial(self, url: BrokerUrl) -> BrokerUrl:
+        return (
+            url if url.username is not None else replace(url, username=self.username, password=self.password)
+        )
 
     def url_to_dial(self, address: str, listed: Iterable[BrokerUrl]) -> BrokerUrl | None:
         """From an address of the overlay to how it is dialled: with the user that `listed` has for it, or the
@@ -160,6 +206,8 @@ FIELDS = {
     "broker": "home",
     "keep": "keep_s",
     "announce_interval": "announce_interval_s",
+    "data_log": "data_log_bytes",
+    "data_log_age": "data_log_age_s",
     "remote_username": "username",
     "remote_password": "password",
 }
@@ -174,7 +222,7 @@ def make_federation(given: Given) -> FederationConfig:
     for name, needed in (("keyfile", "certfile"), ("remote_password", "remote_username")):
         if name in table and needed not in table:
             raise ConfigError(f"{given.where(f'federation.{name}')}: needs federation.{needed} too")
-    for name in ("neighbours_file", "neighbours", "join"):
+    for name in ("neighbours_file", "neighbours", "document_neighbours", "join"):
         try:
             if name in table:
                 _check_links(federation, name)
@@ -196,12 +244,15 @@ def _check_links(federation: FederationConfig, name: str) -> None:
             check_not_home(federation.join, federation.home)
     else:
         federation.read_neighbours()
+        federation.read_document_neighbours()
 
 
 def check_federation(config: Config, given: Given) -> None:
     federation = config.of(FederationConfig)
     check_not_itself(federation.neighbours, "federation.neighbours", config, given)
     check_not_itself(federation.join, "federation.join", config, given)
+    documents = tuple(each.url for each in federation.document_neighbours)
+    check_not_itself(documents, "federation.document_neighbours", config, given)
 
 
 def check_beside(config: Config, given: Given) -> None:
@@ -265,6 +316,31 @@ def read_assumed_filters(value: object, base: Path) -> tuple[str, ...]:
             raise ConfigError(f'"{text}": topics that begin with {" or ".join(LOCAL_PREFIXES)} stay here')
         filters[topic_filter] = None
     return tuple(filters)
+
+
+def read_document_neighbours(value: object, base: Path) -> tuple[DocumentUrl, ...]:
+    values = value if isinstance(value, list) else [value]
+    found: dict[str, DocumentUrl] = {}
+    for text in (read_text(each, base) for each in values):
+        number, equals, rest = text.partition("=")
+        has_number = bool(equals) and number.isascii() and number.isdecimal()
+        if has_number and int(number) > MAX_NUMBER:
+            raise ConfigError(f'"{number}": federators have numbers from 0 to {MAX_NUMBER}')
+        url = read_broker_url(rest if has_number else text, base)
+        found[str(url)] = DocumentUrl(url, int(number) if has_number else None)
+    numbers = [each.number for each in found.values() if each.number is not None]
+    twice = next((number for number in numbers if numbers.count(number) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{twice} is the number of two neighbours")
+    return tuple(found.values())
+
+
+def read_data_log(value: object, base: Path) -> int:
+    return size_within(value, LEAST_DATA_LOG, MOST_DATA_LOG)
+
+
+def read_data_log_age(value: object, base: Path) -> float:
+    return duration_within(value, 0, MAX_DATA_LOG_AGE_S)
 
 
 def read_keep(value: object, base: Path) -> float:
@@ -380,6 +456,35 @@ FEDERATION_KEYS = (
         "SIZE",
         read_queue_bytes,
         "how much may wait for one neighbour (64 MiB in memory; with --data, what the disk has for the log)",
+    ),
+    Key(
+        "federation.wire",
+        "--wire",
+        "WIRE",
+        read_one_of(OUR_WIRE, DOCUMENT_WIRE),
+        "hedgerow, or document where --neighbour are those of federators that are not ours (hedgerow)",
+    ),
+    Key(
+        "federation.document_neighbours",
+        "--document-neighbour",
+        "URL",
+        read_document_neighbours,
+        "a neighbour that speaks the document's wire, NUMBER=URL if its number is known; may be repeated",
+        repeated=True,
+    ),
+    Key(
+        "federation.data_log",
+        "--data-log",
+        "SIZE",
+        read_data_log,
+        "the log by which messages are known that were here already (16 MiB)",
+    ),
+    Key(
+        "federation.data_log_age",
+        "--data-log-age",
+        "DURATION",
+        read_data_log_age,
+        "no entry of that log is forgotten before, unless it takes four times its size (0)",
     ),
     Key(
         "federation.announce_interval",

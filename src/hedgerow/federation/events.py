@@ -22,6 +22,31 @@ class LinkNotOpen:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentLinkUp:
+    level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "joined"
+    is_of_nodes: ClassVar[bool] = True
+    address: str
+    number: int
+    """Of this node."""
+
+    def __str__(self) -> str:
+        return f"{self.address} is a neighbour's broker, by the document's wire; our number is {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentLinkDown:
+    level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "lost"
+    is_of_nodes: ClassVar[bool] = True
+    address: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"link to {self.address} lost: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class RightMissing:
     """At the broker that a sidecar stands beside."""
 

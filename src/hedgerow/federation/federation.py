@@ -132,7 +132,7 @@ class Federation:
         self.ignored_frames: Counter[str] = Counter()  # of all tunnels that there ever were, by reason
         self.state = StateTeller(self)
         self.state.look(now)
-        role = NeighbourRole(broker, self)
+        role = self._role = NeighbourRole(broker, self)
         broker.register(role)
         for session in list(broker.sessions.values()):
             if session.role is role:
@@ -154,6 +154,10 @@ class Federation:
         self.broker.work += INTEREST_WORK + SWEEP_WORK * (self.federator.swept - swept)
         self.state.look(self.broker.now)  # Of a node without neighbours nothing else would tell.
         self.has_work = True
+
+    def keep_here(self, beginnings: tuple[str, ...]) -> None:
+        """Topics that begin so are not for neighbours."""
+        self._role.kept_here = beginnings
 
     # Links that this node opens
 

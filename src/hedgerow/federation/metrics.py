@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from hedgerow.federation.document.gateway import Gateway
 from hedgerow.federation.federation import Federation
 from hedgerow.federation.interests.interests import Interests
 from hedgerow.federation.state import ledgers_of
@@ -97,6 +98,29 @@ def federation_metrics(federation: Federation) -> Iterator[Metric]:
         ("tunnel_frames", federation.ignored_frames),
     ):
         yield ignored_by_reason(f"hedgerow_federation_{what}_ignored", reasons)
+
+
+def gateway_metrics(gateway: Gateway) -> Iterator[Metric]:
+    """Of neighbours that speak the document's wire."""
+    messages = CounterMetricFamily(
+        "hedgerow_federation_document_messages",
+        "Messages between federators by the document's wire.",
+        labels=["direction", "kind"],
+    )
+    federator = gateway.federator
+    for direction, kinds in (("out", federator.sent), ("in", federator.received)):
+        for kind, count in kinds.items():
+            messages.add_metric([direction, kind], count)
+    yield messages
+    yield ignored_by_reason("hedgerow_federation_document_messages_ignored", federator.ignored)
+    up = GaugeMetricFamily(
+        "hedgerow_federation_document_neighbour_up",
+        "1 while the broker of the neighbour is reached, else 0.",
+        labels=["neighbour"],
+    )
+    for neighbour in gateway.neighbours.values():
+        up.add_metric([neighbour.address], neighbour.is_up)
+    yield up
 
 
 def interest_metrics(interests: Interests) -> Iterator[Metric]:

@@ -38,6 +38,10 @@ class Keeping:
     seconds: float = 86_400.0
     queue_bytes: int | None = None
 
+    @property
+    def limits(self) -> QueueLimits:
+        return QueueLimits(self.queue_bytes, self.seconds, drops_oldest=True)
+
 
 def take_session(broker: Broker, node_id: str, keeping: Keeping) -> Session:
     """The one of an earlier link, if there is one."""
@@ -46,7 +50,7 @@ def take_session(broker: Broker, node_id: str, keeping: Keeping) -> Session:
     session = broker.sessions.get(client_id) or broker.create_session(client_id, None, role)
     session.far_origin = node_id
     session.ledger = session.ledger or Outbound(published=session.waiting_count)
-    session.queue_limits = QueueLimits(keeping.queue_bytes, keeping.seconds, drops_oldest=True)
+    session.queue_limits = keeping.limits
     session.expiry_s = keeping.seconds
     session.durable = session.durable or broker.durability.enabled
     if session.subscriptions is None:

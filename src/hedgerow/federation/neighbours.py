@@ -80,6 +80,8 @@ class NeighbourRole(Role):
     keeps_will = False  # It is for a broker that is not ours.
     transport = "neighbour"
     short_path = IDENTIFIED_SHORT_PATH
+    kept_here: tuple[str, ...] = ()
+    """Beginnings of topics that this broker keeps for itself."""
 
     def __init__(self, broker: Broker, neighbourhood: Neighbourhood | None = None) -> None:
         self._broker = broker
@@ -157,6 +159,8 @@ class NeighbourRole(Role):
         """Rights are asked of a neighbour that has a user, and of an anonymous one. One that proved to have
         the key, or that this node dialled, is a part of the fabric."""
         has_key = self._neighbourhood is None or self._neighbourhood.has_key
+        if topic.startswith(self.kept_here) and self.kept_here:
+            return False
         is_member = session.username is None and (has_key or session.owner is None)
         return is_member or super().may_read(session, access, topic)
 

@@ -15,7 +15,12 @@ from hedgerow.bridges.far_connection import OWN_FILTERS
 from hedgerow.bridges.part import BridgesPart
 from hedgerow.errors import ConfigError
 from hedgerow.federation import federation as machine
-from hedgerow.federation.config import FederationConfig, secret_files
+from hedgerow.federation.config import DOCUMENT_WIRE, DocumentUrl, FederationConfig, secret_files
+from hedgerow.federation.document.gateway import FILTERS as DOCUMENT_FILTERS
+from hedgerow.federation.document.gateway import Gateway, GatewaySettings
+from hedgerow.federation.document.link import DocumentLink
+from hedgerow.federation.document.wire import OWN_TOPICS
+from hedgerow.federation.document.wire import QOS as DOCUMENT_QOS
 from hedgerow.federation.home import Home
 from hedgerow.federation.interests.interests import Interests
 from hedgerow.federation.io.discovery import NodeDiscovery, own_urls
@@ -30,7 +35,7 @@ from hedgerow.node.broker_urls import BrokerUrl, warn_if_readable
 from hedgerow.node.dialling import DIAL_TIMEOUT_S, Dialler, Place, make_tls_context
 from hedgerow.node.far_link import FarLink
 from hedgerow.node.http_access import ELSEWHERE, takes_strangers
-from hedgerow.node.part import NodeContext, Part
+from hedgerow.node.part import NEVER, NodeContext, Part
 from hedgerow.node.status_format import MAX_FILTERS, describe_link
 
 if TYPE_CHECKING:
@@ -52,11 +57,13 @@ class FederationPart(Part):
         """Raises ConfigError."""
         super().__init__(node)
         self._config = node.config.of(FederationConfig)
-        self._statics = self._config.read_neighbours()
+        self._statics = self._config.read_linked()
+        self._documents = self._config.read_document_neighbours()
         tls = (self._config.cafile, self._config.certfile, self._config.keyfile)
         self._make_tls = make_tls_context(*tls, "the federation")
         self._dialler = Dialler(node)
         self._discovery: NodeDiscovery | None = None
+        self.gateway: Gateway | None = None  # where neighbours speak the document's wire
         self.interests: Interests | None = None  # of a sidecar, in what the broker beside it wants
         self._bridges = node.find(BridgesPart)
         if self._config.home is not None and self._bridges is not None:
@@ -78,6 +85,8 @@ class FederationPart(Part):
             is_certified=config.is_certified,
             takes_strangers=takes_strangers(node.config, ELSEWHERE),
         )
+        node.broker.duplicates.clock = node.clock
+        node.broker.duplicates.set_bounds(config.data_log_bytes, config.data_log_age_s)
         warn_if_readable(secret_files(node.config).values())
         for url in self._statics:
             self.machine.overlay.add_static(Peer("", (str(url),)), now)
@@ -86,9 +95,35 @@ class FederationPart(Part):
         if config.discover:
             self._discovery = NodeDiscovery(node.node_id, config, node.urls, self._found)
             self._discovery.start()
+        if self._documents or config.wire == DOCUMENT_WIRE:
+            self._open_gateway(now)
         if config.home is not None:
             self._stand_beside(config.home, now)
         self.machine.handle_timer(now)
+
+    def _open_gateway(self, now: float) -> None:
+        config, machine = self._config, self.machine
+        self.gateway = Gateway(
+            self.node.broker,
+            GatewaySettings(
+                _numbered(self._documents),
+                config.data_log_bytes,
+                config.data_log_age_s,
+                config.redundancy,
+                config.announce_interval_s,
+                Keeping(config.keep_s, config.queue_bytes),
+            ),
+            now,
+            is_in_fabric=self._is_in_fabric,
+            token=partial(random.getrandbits, 48),
+            is_sidecar=config.home is not None,
+        )
+        machine.keep_here(OWN_TOPICS)
+
+    def _is_in_fabric(self) -> bool:
+        """Are there neighbours of our own kind, or are there to be?"""
+        config = self._config
+        return bool(self._statics or config.join or config.discover or self.machine.overlay.round_trips)
 
     def _stand_beside(self, home: BrokerUrl, now: float) -> None:
         bridge = self._bridges.home if self._bridges is not None else None
@@ -103,6 +138,9 @@ class FederationPart(Part):
             remembered=bridge.listened,
         )
         Home(self.machine, bridge, self.interests)
+        if self.gateway is not None:
+            for topic_filter in DOCUMENT_FILTERS:
+                bridge.watch(topic_filter, self.gateway.hear, DOCUMENT_QOS)
         bridge.on_refused_by_node = partial(self._refused_by_node, home)
 
     def _refused_by_node(self, home: BrokerUrl, node_id: str) -> None:
@@ -127,7 +165,17 @@ class FederationPart(Part):
         self.node.flush()
 
     def reload(self) -> Callable[[], None]:
-        return partial(self._set_neighbours, self._config.read_neighbours())
+        config = self._config
+        return partial(self._reloaded, config.read_linked(), config.read_document_neighbours())
+
+    def _reloaded(self, linked: tuple[BrokerUrl, ...], documents: tuple[DocumentUrl, ...]) -> None:
+        self._set_neighbours(linked)
+        if self.gateway is not None:
+            for gone in set(map(_address, self._documents)) - set(map(_address, documents)):
+                self._dialler.cancel(gone)
+            self._documents = documents
+            self.gateway.set_neighbours(_numbered(documents), self.node.clock())
+            self.node.flush()
 
     def _set_neighbours(self, neighbours: tuple[BrokerUrl, ...]) -> None:
         """The static ones from now on."""
@@ -145,27 +193,43 @@ class FederationPart(Part):
         if self._discovery is not None:
             await self._discovery.stop()
         await self._dialler.stop()
+        if self.gateway is not None:
+            self.gateway.close(self.node.clock())
         self.machine.close(self.node.clock())
         self.node.flush()
 
     @property
     def has_work(self) -> bool:
-        return self.is_running and self.machine.has_work
+        return self.is_running and (
+            self.machine.has_work or (self.gateway is not None and self.gateway.has_work)
+        )
 
     def serve(self) -> None:
         """Something happened: links to open, things to say, the next deadline."""
         now = self.node.clock()
+        if self.gateway is not None:
+            self._serve_gateway(self.gateway, now)
         self.machine.serve(now)
         for peer in self.machine.take_dials():
             self._dial(peer)
         for event in self.machine.take_events():
             self.node.event_log.write(event, now)
 
+    def _serve_gateway(self, gateway: Gateway, now: float) -> None:
+        gateway.serve(now)
+        for address in gateway.take_dials():
+            self._dial_document(gateway, address)
+        for event in gateway.take_events():
+            self.node.event_log.write(event, now)
+
     @property
     def deadline(self) -> float:
-        return self.machine.deadline
+        of_gateway = self.gateway.deadline if self.gateway is not None else NEVER
+        return min(self.machine.deadline, of_gateway)
 
     def handle_timer(self, now: float) -> None:
+        if self.gateway is not None:
+            self.gateway.handle_timer(now)
         self.machine.handle_timer(now)
 
     def _dial(self, peer: Peer) -> None:
@@ -175,6 +239,17 @@ class FederationPart(Part):
         # All of them together stay below the overlay's patience.
         timeout_s = min(DIAL_TIMEOUT_S, 0.9 * DIAL_S / max(1, len(peer.addresses)))
         self._dialler.dial(peer, places, partial(self.machine.dial_failed, peer), timeout_s)
+
+    def _dial_document(self, gateway: Gateway, address: str) -> None:
+        known = next(each.url for each in self._documents if _address(each) == address)
+        url = self._config.document_url_to_dial(known)
+        password = None if url.password is None else url.password.encode()
+
+        def open_connection(link: FarLink, now: float) -> DocumentLink:
+            return gateway.open(address, now, url.username, password)
+
+        place = Place(address, url.host, url.port, open_connection, self._make_tls if url.is_tls else None)
+        self._dialler.dial(address, [place], partial(gateway.dial_failed, address))
 
     def _place(self, peer: Peer, url: BrokerUrl) -> Place:
         password = None if url.password is None else url.password.encode()
@@ -189,7 +264,7 @@ class FederationPart(Part):
 
     def status(self) -> Mapping[str, Any]:
         home = self._config.home
-        links = {"links": list(chain(self._neighbours(), self._not_reached()))}
+        links = {"links": list(chain(self._neighbours(), self._document_neighbours(), self._not_reached()))}
         return links if home is None else links | {"kind": "sidecar", "beside": str(home)}
 
     def _neighbours(self) -> Iterator[dict[str, Any]]:
@@ -199,6 +274,13 @@ class FederationPart(Part):
             queued = session.waiting_count
             link = describe_link("neighbour", name, name, state, queued, round_trips.get(name))
             yield link | ledgers_of(session)
+
+    def _document_neighbours(self) -> Iterator[dict[str, Any]]:
+        for each in self.gateway.neighbours.values() if self.gateway is not None else ():
+            round_trip_s = each.link.round_trip_s if each.link is not None else None
+            state, queued = "up" if each.is_up else "down", each.session.waiting_count
+            link = describe_link("document", each.address, each.address, state, queued, round_trip_s)
+            yield link | {"out": ledgers_of(each.session)["out"]}
 
     def _not_reached(self) -> Iterator[dict[str, Any]]:
         for address in islice(self.machine.not_reached, MAX_NOT_REACHED):
@@ -213,11 +295,21 @@ class FederationPart(Part):
         return {"neighbours": len(self.machine.overlay.round_trips)}
 
     def metrics(self) -> Iterable[Metric]:
-        from hedgerow.federation.metrics import federation_metrics, interest_metrics
+        from hedgerow.federation.metrics import federation_metrics, gateway_metrics, interest_metrics
 
         yield from federation_metrics(self.machine)
+        if self.gateway is not None:
+            yield from gateway_metrics(self.gateway)
         if self.interests is not None:
             yield from interest_metrics(self.interests)
+
+
+def _address(document: DocumentUrl) -> str:
+    return str(document.url)
+
+
+def _numbered(documents: Iterable[DocumentUrl]) -> tuple[tuple[str, int | None], ...]:
+    return tuple((_address(each), each.number) for each in documents)
 
 
 def _that_fit(filters: list[FilterState]) -> Iterator[FilterState]:

@@ -1,6 +1,10 @@
 """The hot-topic algorithm (Morales Domínguez et al. 2013, Figures 5 and 6): the busiest topics are kept here.
 
-Every X.time the topics that had events in the last Y.time are ranked by their number, equal ones by name.
+Every X.time the topics that had events in the last Y.time are ranked by their score, equal ones by name.
+The score is the number of those events. The score "published" is that of the listing: its line 9 seeds each
+score with the topic's count since the beginning (`lifetime.py`). So the events of the window count twice, and
+what was busy for long stays hot for long, however short the window is.
+
 The upper `share` of them, rounded up as the document's loop does, and at most `capacity`, are kept:
 In.Registry. The others are delegated: Out.Registry. Its pseudo-code moves only topics that are in
 Registry.Calc, those with an event in the window. So a topic without any stays where it is, and an idle
@@ -10,7 +14,8 @@ Calculations are those of a clock that is never late: they are made when time is
 timer, as of the moment when they were due, and an event of that same moment is in them if it was noted
 before.
 
-What is bounded is in `window.py` (topics that are counted) and `registries.py` (topics that are delegated).
+What is bounded is in `window.py` (topics that are counted), `lifetime.py` (those whose counts are remembered)
+and `registries.py` (topics that are delegated).
 The long tail beyond both is kept, as topics without a decision are: nothing is lost by it, and a topic that
 is busy gets a place in the next slot. With a full Out.Registry the topics delegated longest ago that are
 silent are recovered.
@@ -24,10 +29,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
+from typing import Literal
 
+from hedgerow.hot.lifetime import LifetimeCounts
 from hedgerow.hot.plan import MAX_PLAN_TOPICS, HotPlan
 from hedgerow.hot.registries import HotRegistries, RegistryChanges
 from hedgerow.hot.window import Window
+
+Score = Literal["window", "published"]
+"""What ranks a topic that has events in the window: those events alone, as the document's prose and Figure
+10 argue for, or as its listing has it, line 9 included."""
 
 
 class HotTopics:
@@ -37,6 +48,7 @@ class HotTopics:
         y_s: float = 2.0,
         share: float = 0.5,
         capacity: int | None = None,
+        score: Score = "window",
         registries: HotRegistries | None = None,
     ) -> None:
         if not 0 <= share <= 1:
@@ -45,7 +57,10 @@ class HotTopics:
             raise ValueError(f"the capacity must not be negative: {capacity}")
         self._share = share
         self._capacity = capacity
-        self._window = Window(x_s, y_s)
+        self._lifetime = LifetimeCounts() if score == "published" else None
+        self._window = Window(x_s, y_s, None if self._lifetime is None else self._lifetime.add)
+        self._scores: Mapping[str, int] = self._window.scores
+        """Of the last calculation."""
         self._registries = registries or HotRegistries()
         self._plan: HotPlan | None = None
         self._version: int | None = None
@@ -108,6 +123,8 @@ class HotTopics:
         window = self._window
         if not window.close_slot():
             return
+        if self._lifetime is not None:
+            self._scores = self._lifetime.seed(window.scores)
         self._end_plan(window.begin_at)
         self._assign(self._plan.keep if self._plan is not None else self._hottest())
         window.skip(now)
@@ -117,7 +134,7 @@ class HotTopics:
             self._plan = None
 
     def _hottest(self) -> Set[str]:
-        ranked = _by_rank(self._window.scores)
+        ranked = _by_rank(self._scores)
         # 0.07 × 100 is a little more than 7.
         kept = math.ceil(round(self._share * len(ranked), 6))
         return set(ranked[: kept if self._capacity is None else min(kept, self._capacity)])
@@ -125,7 +142,7 @@ class HotTopics:
     def _assign(self, kept: Set[str]) -> None:
         """Every topic of the window to its side."""
         registries = self._registries
-        scores = self._window.scores
+        scores = self._scores
         cold = []
         for topic in scores:
             if topic in kept:
@@ -153,8 +170,8 @@ class HotTopics:
 
     @property
     def scores(self) -> Mapping[str, int]:
-        """Topic → events in the window of the last calculation, the busiest first."""
-        scores = self._window.scores
+        """Topic → its score in the last calculation, the busiest first."""
+        scores = self._scores
         return {topic: scores[topic] for topic in _by_rank(scores)}
 
     @property

@@ -15,6 +15,7 @@ in a slot it is there.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 
 # A publisher can invent topics faster than a window ends. With these two and the registries' bound all of it
 # stays under 64 MiB with the largest names: 128 characters, four bytes each.
@@ -27,7 +28,10 @@ MICROSECONDS = 1_000_000  # 2.0 // 0.4 is 4.0: how many periods there are in a w
 
 
 class Window:
-    def __init__(self, x_s: float, y_s: float) -> None:
+    def __init__(
+        self, x_s: float, y_s: float, scored: Callable[[Mapping[str, int]], None] | None = None
+    ) -> None:
+        """`scored` is called with the counts of each slot as they become part of the scores."""
         period, length = round(x_s * MICROSECONDS), round(y_s * MICROSECONDS)
         if period < 1 or length < 1:
             raise ValueError(f"X.time and Y.time must be longer than 0: {x_s}, {y_s}")
@@ -39,6 +43,7 @@ class Window:
         self._in_window = len(self._ends) * whole + (1 if rest else 0)
         # Beside the window there are the slots since the last calculation, and what came late.
         self._most = MAX_COUNTS // (self._in_window + len(self._ends) + 1)
+        self._scored = scored
         self._start_at = 0.0
         self._number = 0  # of the open slot, since the first
         self._slots: deque[dict[str, int]] = deque([{}])
@@ -91,6 +96,8 @@ class Window:
             return False
         for counts in self._unscored:
             _add_counts(self.scores, counts)
+            if self._scored is not None:
+                self._scored(counts)
         self._unscored.clear()
         while len(self._slots) > self._in_window:
             _subtract_counts(self.scores, self._slots.popleft())

@@ -24,7 +24,7 @@ import os
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise, repeat
 from itertools import count as count_from
 from struct import Struct, calcsize, unpack
 from typing import Any, NamedTuple
@@ -110,6 +110,31 @@ class Group:
             size = sum(lengths)
         self._grow(count, size, topic, client, properties)
 
+    def add_each(
+        self,
+        payloads: Sequence[bytes],
+        clients: Sequence[str | None],
+        topics: Sequence[str],
+        ids: Sequence[MessageId | None],
+        received_at: int,
+        flags: Sequence[int],
+    ) -> None:
+        """As `add` for each of these, which have nothing in common."""
+        none: Iterator[None] = repeat(None)
+        origins, epochs, sequences = zip(*[each or _NO_ID for each in ids], strict=True)
+        self._runs += zip(
+            repeat(1), none, none, clients, origins, topics, none, epochs, sequences, repeat(NO_TIME),
+            repeat(received_at), flags, repeat(0), repeat(0)
+        )  # fmt: skip
+        self._payloads += payloads
+        lengths = array("I", map(len, payloads))
+        self._lengths += lengths
+        count = len(payloads)
+        self.rows += count
+        self.bytes += sum(lengths) + (RUN_BYTES + 4) * count + sum(map(len, topics))
+        self.bytes += sum([len(each) for each in clients if each is not None])
+        self._note_full()
+
     def add_packets(
         self,
         packets: bytes,
@@ -140,19 +165,26 @@ class Group:
             self.bytes += len(client)  # up to 64 KB, and a stranger may have another for each message
         if properties is not None:
             self.bytes += len(properties)
+        self._note_full()
+
+    def _note_full(self) -> None:
         if self.rows >= MAX_ROWS or self.bytes >= MAX_BYTES or len(self._runs) >= MAX_RUNS:
             self.is_full = True
 
     def encode(self, marker: bytes) -> tuple[bytes, bytes]:
         """What stands before the payloads, and the payloads: to be written one behind the other."""
         fields = dict(zip(RUN_FIELDS, zip(*self._runs, strict=True), strict=True))
+        # Most are the same in all runs: that is found out faster than each is looked up.
+        fields = {name: _first_if_all_are(column) for name, column in fields.items()}
         texts = [fields[name] for name, code in RUN_FIELDS.items() if code == "H"]
         numbers = dict.fromkeys(chain((None,), *texts))
         # Whatever someone gave for a text: this thread must not fail on what nobody can take back.
         encoded = [str(text).encode(errors="replace") for text in islice(numbers, 1, None)]
         numbers = dict(zip(numbers, count_from(0), strict=False))
+        count = len(self._runs)
         runs = [
             _to_bytes(code, map(numbers.__getitem__, fields[name]) if code == "H" else fields[name])
+            * (count // len(fields[name]))
             for name, code in RUN_FIELDS.items()
         ]
         payloads = b"".join(self._payloads)
@@ -173,6 +205,10 @@ class Group:
             crc32(payloads),
         )
         return b"".join((header, _CHECKSUM.pack(crc32(header)), meta)), payloads
+
+
+def _first_if_all_are(column: tuple[Any, ...]) -> tuple[Any, ...]:
+    return column[:1] if column.count(column[0]) == len(column) else column
 
 
 def _to_bytes(code: str, numbers: Iterable[Any]) -> bytes:

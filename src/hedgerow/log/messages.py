@@ -37,10 +37,10 @@ _RETAIN = 4
 
 
 def to_groups(
-    messages: Sequence[Message], first_position: int, at: float, notes: Sequence[object] = ()
+    messages: Sequence[Message], first_position: int, at: float, notes: Sequence[str | None] = ()
 ) -> list[Group]:
     """Frames to be, at consecutive positions. `at` is when they were written, Unix time. `notes`: something
-    about each, which `read_notes` gives back; "" and () for nothing."""
+    about each, as JSON, which `read_notes` gives back; None for nothing."""
     received_at = round(at * 1e6)
     group = Group(first_position)
     groups = [group] if messages else []
@@ -49,13 +49,26 @@ def to_groups(
         if group.rows >= FRAME_ROWS or group.bytes >= FRAME_BYTES:
             group = Group(group.end_position)
             groups.append(group)
+        limit = min(count, begin + FRAME_ROWS - group.rows)
+        end = _alone_end(messages, begin, limit, FRAME_BYTES - group.bytes)
+        if end > begin:
+            alone = messages[begin:end]
+            group.add_each(
+                [each.payload for each in alone],
+                notes[begin:end] or (None,) * len(alone),
+                [each.topic for each in alone],
+                [each.id for each in alone],
+                received_at,
+                [each.qos & 3 | (_RETAIN if each.retain else 0) for each in alone],
+            )
+            begin = end
+            continue
         first = messages[begin]
         published_us = NO_TIME
         message_id: MessageId | None = first.id
         topic, text = first.topic, None
         end = begin + 1
         if end < count and messages[end].topic == topic:
-            limit = min(count, begin + FRAME_ROWS - group.rows)
             end = _run_end(messages, begin, limit, FRAME_BYTES - group.bytes, notes)
         if (
             first.properties
@@ -68,16 +81,12 @@ def to_groups(
             text, topic, message_id, published_us = _unusual(first, end - begin)
         group.add(
             [message.payload for message in messages[begin:end]],
-            None, None, _note_text(notes[begin]) if notes else None, topic, text, message_id, published_us,
+            None, None, notes[begin] if notes else None, topic, text, message_id, published_us,
             received_at,
             first.qos & 3 | (_RETAIN if first.retain else 0),
         )  # fmt: skip
         begin = end
     return groups
-
-
-def _note_text(note: object) -> str | None:
-    return json.dumps(note, separators=(",", ":")) if note else None
 
 
 def read_notes(frame: LogFrame, meta: memoryview) -> list[tuple[int, int, Any]]:
@@ -91,7 +100,31 @@ def read_notes(frame: LogFrame, meta: memoryview) -> list[tuple[int, int, Any]]:
     return found
 
 
-def _run_end(messages: Sequence[Message], begin: int, limit: int, room: int, notes: Sequence[object]) -> int:
+def _alone_end(messages: Sequence[Message], begin: int, limit: int, room: int) -> int:
+    """Behind the last of which each has another topic than the next, and nothing unusual."""
+    following: Message | None = messages[begin]
+    for end in range(begin, limit):
+        message, following = following, messages[end + 1] if end + 1 < len(messages) else None
+        assert message is not None
+        topic, message_id = message.topic, message.id
+        if (
+            (following is not None and following.topic == topic)
+            or message.properties
+            or message.expires_at is not None
+            or message.published_at is not None
+            or message.first_at is not None
+            or not topic.isascii()
+            or (message_id is not None and not _fits(message_id, 1))
+            or room <= 0
+        ):
+            return end
+        room -= len(message.payload)
+    return limit
+
+
+def _run_end(
+    messages: Sequence[Message], begin: int, limit: int, room: int, notes: Sequence[str | None]
+) -> int:
     """Behind the last message that differs from the first in nothing but its payload and its number."""
     first = messages[begin]
     end = begin + 1
@@ -235,10 +268,36 @@ class Rows:
 
     def messages(self) -> list[Message]:
         """All of them."""
+        return self._each_alone() if self._run_ends is None else self._in_runs(self._run_ends)
+
+    def _each_alone(self) -> list[Message]:
+        data, text = self._data, self._text
+        found: list[Message] = []
+        begin = self._payloads_at
+        ends = islice(self._payload_ends, 1, None)
+        for end, topic, unusual, origin, epoch, sequence, published_us, flags in zip(
+            ends, *self._fields, strict=True
+        ):
+            message = Message(
+                text(topic),
+                data[begin:end],
+                flags & 3,
+                flags & _RETAIN != 0,
+                {},
+                MessageId(text(origin), epoch, sequence) if origin else None,
+                None,
+                None if published_us == NO_TIME else published_us / 1e6,
+            )
+            if unusual:
+                self._add_unusual(message, unusual)
+            found.append(message)
+            begin = end
+        return found
+
+    def _in_runs(self, run_ends: Sequence[int]) -> list[Message]:
         ends, data = self._payload_ends, self._data
         found: list[Message] = []
         row = 0
-        run_ends: Sequence[int] = self._run_ends if self._run_ends is not None else range(1, len(ends))
         for run, run_end in enumerate(run_ends):
             first = self._make(run, 0, data[ends[row] : ends[row + 1]])
             found.append(first)

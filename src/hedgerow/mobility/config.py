@@ -112,7 +112,7 @@ _MOBILE = 'mobility.role = "mobile" (--role mobile)'
 _EITHER = "mobility.role (--role mobile or --role fixed)"
 _OF_BOTH = frozenset({"domain", "takeover_after_s"})
 _OF_FIXED = frozenset({"allow", "homes"})
-_OF_MONITORS = frozenset({"x_s", "y_s", "share", "capacity"})
+_OF_MONITORS = frozenset({"x_s", "y_s", "share", "capacity", "score"})
 _OF_ANY = frozenset({"role", "monitors"})
 
 

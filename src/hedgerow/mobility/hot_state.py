@@ -1,7 +1,7 @@
 """What people see of hot topics: registries, scores, the plan and moves, as JSON under `$SYS/broker/hot/`.
 
     registry/in, registry/out   {"count": 3, "topics": [the first 200]}
-    scores                      {"count": 3, "scores": {topic: events in the window; the first 200}}
+    scores                      {"count": 3, "scores": {topic: score; the first 200}}
     plan                        {"version": 7, "expires_in_s": 60, "topics": 12}, or null
     uncounted                   events for which there was no room
     moves                       the last 50, the newest last: {"what", "which", "at" (Unix time), "fixed"}

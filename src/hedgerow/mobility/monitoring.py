@@ -14,7 +14,11 @@ from hedgerow.mobility.settings import MobileSettings
 def make_monitor(settings: MobileSettings) -> Monitor:
     if settings.algorithm == "naive":
         return Naive(settings.rotation)
-    return HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity)
+    return make_hot_topics(settings)
+
+
+def make_hot_topics(settings: MobileSettings) -> HotTopics:
+    return HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity, settings.score)
 
 
 def follow_plan(monitor: Monitor, message: Message, now: float) -> PlanRefused | None:

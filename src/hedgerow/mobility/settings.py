@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from hedgerow.hot.hot_topics import Score
 from hedgerow.mobility.delegation.limits import TAKEOVER_AFTER_S
 
 Algorithm = Literal["hot", "naive"]
@@ -26,6 +27,8 @@ class MobileSettings:
     """Of the topics with events, the part that is kept."""
     capacity: int | None = None
     """Topics that are kept at most."""
+    score: Score = "window"
+    """What topics are ranked by."""
     algorithm: Algorithm = "hot"
     rotation: int = 0
     """Which half the naïve algorithm delegates: 0 or 1."""

@@ -137,16 +137,15 @@ def peek_version(body: bytes) -> int:
 
     A server needs it to refuse a CONNECT that it cannot decode in words that the client knows.
     """
-    at = 2 + int.from_bytes(body[:2], "big")
+    at = 2 + (body[0] << 8 | body[1]) if len(body) > 2 else 2
     if at >= len(body):
         return 0
     version = _split_version(body[at])[0]
     return MQTT_5 if version == MQTT_EXTENDED and body[2:at] == _BROKERS_NAME else version
 
 
-_BROKERS_NAME = PROTOCOL_NAMES[
-    MQTT_5
-].encode()  # with 0xFF behind it: MQTT 5, and the extension between brokers
+# With 0xFF behind it: MQTT 5, and the extension between brokers.
+_BROKERS_NAME = PROTOCOL_NAMES[MQTT_5].encode()
 
 
 def _split_version(byte: int) -> tuple[int, bool]:
@@ -373,22 +372,24 @@ def _decode_subscribe(reader: Reader, flags: int, version: int) -> Subscribe:
     packet_id = _read_packet_id(reader, "MQTT-2.2.1-3")
     found = _read_properties(reader, SUBSCRIBE, version)
     subscriptions: list[Subscription] = []
-    while reader.remaining:
+    while reader.position < reader.end:
         subscriptions.append(_read_subscription(reader, version))
-        _check_number_of_filters(len(subscriptions))
+        if len(subscriptions) > MAX_TOPIC_FILTERS:
+            raise _too_many_filters()
     if not subscriptions:
         raise _broken("SUBSCRIBE without a topic filter", "MQTT-3.8.3-2")
     return Subscribe(packet_id, subscriptions, found)
 
 
-def _check_number_of_filters(number: int) -> None:
-    if number > MAX_TOPIC_FILTERS:
-        raise ProtocolError(Reason.QUOTA_EXCEEDED, f"over {MAX_TOPIC_FILTERS} topic filters", "§4.13.2")
+def _too_many_filters() -> ProtocolError:
+    return ProtocolError(Reason.QUOTA_EXCEEDED, f"over {MAX_TOPIC_FILTERS} topic filters", "§4.13.2")
 
 
 def _read_subscription(reader: Reader, version: int) -> Subscription:
     topic_filter = reader.utf8_string()
     options = reader.byte()
+    if options < 3:
+        return Subscription(topic_filter, options)
     if options & (0xC0 if version == MQTT_5 else 0xFC):
         raise malformed(f"subscription options are {options:08b}", "MQTT-3.8.3-5")
     qos = options & 3
@@ -412,7 +413,8 @@ def _decode_unsubscribe(reader: Reader, flags: int, version: int) -> Unsubscribe
     topic_filters: list[str] = []
     while reader.remaining:
         topic_filters.append(reader.utf8_string())
-        _check_number_of_filters(len(topic_filters))
+        if len(topic_filters) > MAX_TOPIC_FILTERS:
+            raise _too_many_filters()
     if not topic_filters:
         raise _broken("UNSUBSCRIBE without a topic filter", "MQTT-3.10.3-2")
     return Unsubscribe(packet_id, topic_filters, found)

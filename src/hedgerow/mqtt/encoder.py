@@ -74,6 +74,8 @@ def encode(packet: Packet, version: int) -> bytes:
     if version not in PROTOCOL_NAMES:
         raise ValueError(f"{version} is not a protocol version")
     first_byte, body = _ENCODERS[type(packet)](packet, version)
+    if len(body) < 0x80:
+        return bytes((first_byte, len(body))) + body
     return bytes((first_byte,)) + encode_variable_byte_integer(len(body)) + body
 
 
@@ -307,6 +309,11 @@ def encode_plain_publish(
     if length < 0x80:
         return b"%c%c%c%c%b%b%b" % (
             first, length, len(topic) >> 8, len(topic) & 0xFF, topic, properties, payload
+        )  # fmt: skip
+    if length < 0x4000:
+        return b"%c%c%c%c%c%b%b%b" % (
+            first, length & 0x7F | 0x80, length >> 7, len(topic) >> 8, len(topic) & 0xFF, topic, properties,
+            payload,
         )  # fmt: skip
     head = first.to_bytes(1, "big") + encode_variable_byte_integer(length) + len(topic).to_bytes(2, "big")
     return b"".join((head, topic, properties, payload))

@@ -20,6 +20,7 @@ RIGHT_TOPIC = "$hedgerow/bridge"
 CLIENT_RIGHT = "$hedgerow/client/"  # and a client id, percent-encoded: who may write it has a right to the id
 NODE_PROPERTY = "hedgerow-node"
 BRIDGE_PROPERTY = "hedgerow-bridge"
+RECENT_PROPERTY = "hedgerow-recent"  # of a node, to one that it is joined with (`broker/told.py`)
 TIME_PROPERTY = "hedgerow-time"
 AGE_PROPERTY = "hedgerow-age"
 MAC_PROPERTY = "hedgerow-mac"  # proves the id at a broker where anyone may publish one
@@ -48,8 +49,10 @@ Prefixes = dict[tuple[str, int], bytes]
 
 def node_of(properties: Properties) -> str | None:
     """The name of the broker at the other end, if it says that it takes part, with one that ids may bear."""
-    said = next((value for name, value in properties.get("user_property", ()) if name == NODE_PROPERTY), "")
-    return said if may_bear(said) else None
+    for name, value in properties.get("user_property", ()):
+        if name == NODE_PROPERTY:
+            return value if may_bear(value) else None
+    return None
 
 
 def is_of_bridge(properties: Properties) -> bool:

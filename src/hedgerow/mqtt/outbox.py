@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from hedgerow.message import Message
 
-MAX_PACKET_ID = 65_535
+MAX_PACKET_ID: Final = 65_535
 
 
 class Stage(IntEnum):
@@ -24,6 +24,9 @@ class Stage(IntEnum):
     QUEUED = 0
     SENT = 1  # PUBLISH sent; PUBACK or PUBREC awaited
     RELEASED = 2  # PUBREC received, PUBREL sent; PUBCOMP awaited
+
+
+_SENT = Stage.SENT  # by a name of the module: a member is looked up in ten times the time
 
 
 class Delivery:
@@ -96,13 +99,17 @@ class Outbox:
         if not self.queue or self.is_full:
             return None
         delivery = self.queue.popleft()
-        self._launch(delivery)
+        self.bytes -= delivery.size
+        self.start(delivery)
         return delivery
 
     def start(self, delivery: Delivery) -> None:
         """Put a delivery in flight, past the queue: for who knows that the queue is empty."""
+        packet_id = self.allocate_packet_id()
+        delivery.packet_id = packet_id
+        delivery.stage = _SENT
+        self.in_flight[packet_id] = delivery
         self.bytes += delivery.size
-        self._launch(delivery)
 
     def has_room_for(self, count: int) -> bool:
         """May so many be put in flight at once?"""
@@ -112,7 +119,7 @@ class Outbox:
         """As `start` for each at QoS 1, where `has_room_for` all."""
         in_flight = self.in_flight
         packet_id = self.next_packet_id
-        sent = Stage.SENT
+        sent = _SENT
         deliveries = []
         size = 0
         for message in messages:
@@ -125,12 +132,6 @@ class Outbox:
         self.next_packet_id = packet_id
         self.bytes += size
         return deliveries
-
-    def _launch(self, delivery: Delivery) -> None:
-        packet_id = self.allocate_packet_id()
-        delivery.packet_id = packet_id
-        delivery.stage = Stage.SENT
-        self.in_flight[packet_id] = delivery
 
     def drop_oldest(self) -> Delivery:
         """Give up the head of the queue (expired, or no room). Never one in flight."""
@@ -163,8 +164,8 @@ class Outbox:
 
     def allocate_packet_id(self) -> int:
         """A packet identifier that no delivery in flight uses (MQTT-2.2.1-3, -4)."""
-        packet_id = self.next_packet_id
-        while packet_id in self.in_flight:
+        packet_id, in_flight = self.next_packet_id, self.in_flight
+        while packet_id in in_flight:
             packet_id = packet_id % MAX_PACKET_ID + 1
         self.next_packet_id = packet_id % MAX_PACKET_ID + 1
         return packet_id
@@ -174,7 +175,9 @@ class Outbox:
         delivery = self.in_flight.get(packet_id)
         if delivery is None or delivery.qos != 1:
             return None
-        return self.finish(packet_id)
+        del self.in_flight[packet_id]
+        self.bytes -= delivery.size
+        return delivery
 
     def acknowledged_run(self, packet_ids: Iterable[int]) -> list[Delivery]:
         """As `acknowledged` for each: those that are completed."""

@@ -8,35 +8,36 @@ back; the short path for common packets never makes them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from hedgerow.message import Properties
 
-MQTT_3_1 = 3
-MQTT_3_1_1 = 4
-MQTT_5 = 5
+MQTT_3_1: Final = 3
+MQTT_3_1_1: Final = 4
+MQTT_5: Final = 5
 MQTT_EXTENDED = -1
 """3.1.1 with the extension of `extension.py`. On the wire it is 0xFF, which is -1 as a signed byte: so it is
 below MQTT 5, as its rules are, and no other byte of a peer is mistaken for it."""
 
-NEVER_EXPIRES = 0xFFFFFFFF  # as a Session Expiry Interval (§3.1.2.11.2)
+NEVER_EXPIRES: Final = 0xFFFFFFFF  # as a Session Expiry Interval (§3.1.2.11.2)
 
 # Control packet types (§2.1.2).
-CONNECT = 1
-CONNACK = 2
-PUBLISH = 3
-PUBACK = 4
-PUBREC = 5
-PUBREL = 6
-PUBCOMP = 7
-SUBSCRIBE = 8
-SUBACK = 9
-UNSUBSCRIBE = 10
-UNSUBACK = 11
-PINGREQ = 12
-PINGRESP = 13
-DISCONNECT = 14
-AUTH = 15
-PUBCALLBACK = 0  # the extension's number 16, modulo 16
+CONNECT: Final = 1
+CONNACK: Final = 2
+PUBLISH: Final = 3
+PUBACK: Final = 4
+PUBREC: Final = 5
+PUBREL: Final = 6
+PUBCOMP: Final = 7
+SUBSCRIBE: Final = 8
+SUBACK: Final = 9
+UNSUBSCRIBE: Final = 10
+UNSUBACK: Final = 11
+PINGREQ: Final = 12
+PINGRESP: Final = 13
+DISCONNECT: Final = 14
+AUTH: Final = 15
+PUBCALLBACK: Final = 0  # the extension's number 16, modulo 16
 
 
 def _properties() -> Properties:

@@ -8,7 +8,7 @@ raises ValueError. Clause ids are those of MQTT 5.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from typing import Final
 
 from hedgerow.errors import ProtocolError
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_EXTENDED
@@ -21,25 +21,25 @@ RENEWALS_BYTE = MQTT_EXTENDED & 0xFF
 BRIDGE_BIT = 0x80
 
 
-class ConnectFlag(IntEnum):
+class ConnectFlag:
     """§3.1.2.3; the will's QoS stands between them."""
 
-    RESERVED = 0x01
-    CLEAN_START = 0x02
-    WILL = 0x04
-    WILL_RETAIN = 0x20
-    PASSWORD = 0x40
-    USER_NAME = 0x80
+    RESERVED: Final = 0x01
+    CLEAN_START: Final = 0x02
+    WILL: Final = 0x04
+    WILL_RETAIN: Final = 0x20
+    PASSWORD: Final = 0x40
+    USER_NAME: Final = 0x80
 
 
 WILL_QOS_SHIFT = 3
 
 
-class SubscriptionOption(IntEnum):
+class SubscriptionOption:
     """§3.8.3.1; the QoS stands below them, the retain handling above."""
 
-    NO_LOCAL = 0x04
-    RETAIN_AS_PUBLISHED = 0x08
+    NO_LOCAL: Final = 0x04
+    RETAIN_AS_PUBLISHED: Final = 0x08
 
 
 RETAIN_HANDLING_SHIFT = 4
@@ -53,6 +53,10 @@ _VARIABLE_BYTE_INTEGER_SIZE = 4
 
 def malformed(reason: str, clause: str) -> ProtocolError:
     return ProtocolError(Reason.MALFORMED_PACKET, reason, clause)
+
+
+def _too_short(size: int, left: int) -> ProtocolError:
+    return malformed(f"{size} bytes expected, {left} left", "§2.1.4")
 
 
 class Reader:
@@ -73,7 +77,7 @@ class Reader:
         """Step over `size` bytes and return where they began."""
         start = self.position
         if size > self.end - start:
-            raise malformed(f"{size} bytes expected, {self.end - start} left", "§2.1.4")
+            raise _too_short(size, self.end - start)
         self.position = start + size
         return start
 
@@ -100,9 +104,15 @@ class Reader:
         raise malformed("variable byte integer is longer than 4 bytes", "§1.5.5")
 
     def binary_data(self) -> bytes:
-        size = self.two_byte_integer()
-        start = self.advance(size)
-        return self.data[start : start + size]
+        # Without the methods above: most of CONNECT and SUBSCRIBE is strings.
+        data, end, start = self.data, self.end, self.position + 2
+        if start > end:
+            raise _too_short(2, end - self.position)
+        stop = start + (data[start - 2] << 8 | data[start - 1])
+        if stop > end:
+            raise _too_short(stop - start, end - start)
+        self.position = stop
+        return data[start:stop]
 
     def utf8_string(self) -> str:
         try:
@@ -168,7 +178,7 @@ def encode_utf8_string_pair(value: tuple[str, str]) -> bytes:
 
 
 # First byte and remaining length of the acknowledgements that say nothing but success.
-PUBACK_HEAD = b"\x40\x02"
-PUBREC_HEAD = b"\x50\x02"
-PUBREL_HEAD = b"\x62\x02"
-PUBCOMP_HEAD = b"\x70\x02"
+PUBACK_HEAD: Final = b"\x40\x02"
+PUBREC_HEAD: Final = b"\x50\x02"
+PUBREL_HEAD: Final = b"\x62\x02"
+PUBCOMP_HEAD: Final = b"\x70\x02"

@@ -60,6 +60,10 @@ def read_ip(value: object, base: Path) -> int | None:
     return MulticastOptions(ip=_whole_number(value)).ip
 
 
+def read_naming(value: object, base: Path) -> str | None:
+    return MulticastOptions(naming=read_text(value, base)).naming
+
+
 def read_port(value: object, base: Path) -> int:
     return MulticastOptions(port=_whole_number(value)).port
 
@@ -103,6 +107,13 @@ MULTICAST_KEYS = (
     ),
     Key("multicast.scope", "--multicast-scope", "SCOPE", read_scope, "interface, link or site (link)"),
     Key("multicast.ip", "--multicast-ip", "VERSION", read_ip, "4 or 6 (6 where the interfaces can, else 4)"),
+    Key(
+        "multicast.naming",
+        "--multicast-naming",
+        "HOW",
+        read_naming,
+        "how the group of a topic is found: computed, or by multicast DNS: mdns (IPv6: computed, IPv4: mdns)",
+    ),
     Key("multicast.port", "--multicast-port", "PORT", read_port, "the UDP port of every group (18514)"),
     Key(
         "multicast.peers",

@@ -1,4 +1,4 @@
-"""At which group a topic is found: computed with IPv6, agreed on by multicast DNS with IPv4.
+"""At which group a topic is found: computed, or agreed on by multicast DNS.
 
 `NamedGroups` follows the names of topics as a machine: records and `now` go in, questions and
 announcements come out. A publisher first asks; if nobody has answered in time it chooses a group and
@@ -9,19 +9,10 @@ lost. Who finds no publisher asks again, more and more rarely: a new one announc
 
 from __future__ import annotations
 
-import ipaddress
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from hedgerow.multicast.groups import (
-    CONTROL_GROUP_IPV4,
-    CONTROL_TOPIC,
-    IPV4_GROUPS,
-    choose_ipv4_group,
-    ipv6_group,
-    mdns_label,
-    winning_ipv4_group,
-)
+from hedgerow.multicast.groups import CONTROL_TOPIC, GroupRange, ipv6_group, mdns_label, winning_group
 from hedgerow.multicast.limits import SCOPES
 
 # RFC 6762 §6: an answer takes up to 120 ms. The second question is for when the first was lost.
@@ -103,12 +94,11 @@ class _Name:
 
 
 class NamedGroups(TopicGroups):
-    """`chance` is from 0 to 1, new with every call."""
-
-    control_group = CONTROL_GROUP_IPV4
+    """`groups` are those that may be chosen. `chance` is from 0 to 1, new with every call."""
 
     def __init__(
         self,
+        groups: GroupRange,
         chance: Callable[[], float],
         decide_s: float = DECIDE_S,
         ask_again_s: tuple[float, ...] = ASK_AGAIN_S,
@@ -117,6 +107,8 @@ class NamedGroups(TopicGroups):
         """Multicast DNS works."""
         self.on_chosen: Callable[[str, str], None] = lambda topic, group: None
         """Told each group that a topic of ours is sent to from now on."""
+        self.control_group = groups.control_group
+        self._range = groups
         self._chance = chance
         self._decide_s = decide_s
         self._ask_again_s = ask_again_s
@@ -160,7 +152,7 @@ class NamedGroups(TopicGroups):
             entry.decide_at = entry.rescue_at = _FOREVER
             self._changed[topic] = None
         elif entry.seen:
-            self._choose(entry, winning_ipv4_group(entry.seen), now)
+            self._choose(entry, winning_group(entry.seen), now)
         else:
             entry.decide_at = now + self._decide_s
             entry.asked, entry.ask_at = 0, now
@@ -211,10 +203,15 @@ class NamedGroups(TopicGroups):
         """Whether a record of this name is of interest."""
         return name.lower() in self._by_name
 
+    def knows(self, name: str) -> bool:
+        """Whether a group of this name has been announced, since it is of interest."""
+        entry = self._by_name.get(name.lower())
+        return entry is not None and bool(entry.seen)
+
     def receive_address(self, name: str, address: str, is_farewell: bool, now: float) -> None:
         """A record of the name: someone announces this address, or takes it back."""
         entry = self._by_name.get(name.lower())
-        if entry is not None and _is_group(address):
+        if entry is not None and self._range.has(address):
             self._receive(entry, address, is_farewell, now)
             self._plan(entry)
 
@@ -234,13 +231,13 @@ class NamedGroups(TopicGroups):
         if address == entry.chosen:
             entry.rescue_at = _FOREVER  # Another publisher has said it.
         elif entry.chosen is not None:
-            winner = winning_ipv4_group((entry.chosen, address))
+            winner = winning_group((entry.chosen, address))
             if winner != entry.chosen:
                 self._choose(entry, winner, now)
             elif is_new:
                 self._announcements.append((entry.name, entry.chosen))  # for the one who has to give way
         elif entry.publishing:
-            self._choose(entry, winning_ipv4_group(entry.seen), now)
+            self._choose(entry, winning_group(entry.seen), now)
 
     def _settle(self, entry: _Name, now: float) -> None:
         if len({*entry.seen, entry.chosen} - {None}) > 1:
@@ -261,7 +258,7 @@ class NamedGroups(TopicGroups):
             if entry.decide_at <= now:
                 if taken is None:
                     taken = {group for each in self._by_topic.values() for group in each.seen}
-                group = choose_ipv4_group(self._chance(), taken)
+                group = self._range.choose(self._chance(), taken)
                 taken.add(group)
                 self._choose(entry, group, now)
             if entry.rescue_at <= now:
@@ -299,11 +296,3 @@ class NamedGroups(TopicGroups):
         """Topics whose groups are others now."""
         taken, self._changed = self._changed, {}
         return list(taken)
-
-
-def _is_group(address: str) -> bool:
-    """Anyone may announce anything: not a group of ours, and we would send to whomever they name."""
-    try:
-        return ipaddress.IPv4Address(address) in IPV4_GROUPS and address != CONTROL_GROUP_IPV4
-    except ValueError:
-        return False

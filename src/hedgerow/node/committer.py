@@ -6,6 +6,9 @@ themselves. The loop's thread writes the batch, a helper thread syncs it, and on
 told, which releases the acknowledgements. When the store fails (a full disk, an I/O error) the batch is
 kept and tried again until it succeeds; nothing is acknowledged meanwhile, and what needs no store goes on.
 
+Messages that have left for connected clients get a moment before they are written, where that pays
+(`patience.py`): what everyone has acknowledged is not written, and its publisher is answered at once.
+
 Where a part of the node has a durable log, the journal, a batch is committed when the log has all that was
 recorded before it was taken. Were the store first, then after a crash between the two it would know messages,
 by their ids or by the packet identifiers of QoS 2, that are in no journal: when they come again they would be
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING
 from hedgerow.broker.changes import Changes
 from hedgerow.errors import StoreError
 from hedgerow.node.part import DurableLog, NodeContext, Part
+from hedgerow.node.patience import LEAST_S, Patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,6 +83,9 @@ class Committer(Part):
         self._thread = ThreadPoolExecutor(1, "hedgerow-store")
         self._awaited: DurableLog | None = None
         self._scheduled = False
+        self.patience = Patience()
+        self._waiting: asyncio.TimerHandle | None = None  # for acknowledgements; when that is over,
+        self._waits_until = 0  # messages up to this number are to be finished
         self._batch: Changes | None = None
         self._taken_at = 0.0
         self._is_stored = True  # the batch, if there is one
@@ -86,7 +93,7 @@ class Committer(Part):
         self._position = 0  # up to which the log is to be durable before the batch counts as committed
         self._retry_s = FIRST_RETRY_S
         self._retry: asyncio.TimerHandle | None = None
-        self._has_started = self._closed = False
+        self._has_started = self._closed = self._is_draining = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -136,13 +143,51 @@ class Committer(Part):
     @property
     def has_work(self) -> bool:
         """Something may have to be stored: that is found out when this turn has heard everyone."""
-        return not self._scheduled and not self._closed
+        if self._scheduled or self._closed:
+            return False
+        durability = self.node.broker.durability
+        if self._waiting is None or self._is_draining:
+            return True
+        return durability.may_let_go() or not durability.is_on_its_way
 
     def serve(self) -> None:
-        if self.has_work:
+        if not self.has_work:
+            return
+        if self._waiting is not None and self.node.broker.durability.is_on_its_way:
+            self._scheduled = True
+            self._take()
+        else:
             self._scheduled = True
             # Not at once: the connections that this turn of the loop has yet to read join the batch.
             self._loop.call_soon(self._take)
+
+    def _may_wait(self) -> bool:
+        """Is what is to be stored given a moment to be acknowledged instead?"""
+        durability = self.node.broker.durability
+        if not self.patience.wait_s or self._is_late or self._is_draining or not durability.is_on_its_way:
+            return False
+        if self._waiting is None:
+            if not durability.has_unwritten:
+                return False
+            self._waits_until = durability.last_number
+            due = self.node.clock() + self.patience.wait_s
+            self._waiting = self._loop.call_later(self.patience.wait_s, self._has_waited, due)
+        return True
+
+    def _has_waited(self, due: float) -> None:
+        self._waiting = None
+        if self._scheduled:  # Something else had to be stored, and all else with it.
+            return
+        now = self.node.clock()
+        if now > due + LEAST_S:  # What has come while the loop did something else is to be read first.
+            self._waiting = self._loop.call_later(LEAST_S, self._has_waited, now + LEAST_S)
+            return
+        if self.node.broker.durability.done_until(self._waits_until):
+            self.patience.paid()
+        else:
+            self.patience.in_vain()
+        self._scheduled = True
+        self._take()
 
     def _check_room(self) -> None:
         """Messages wait where the disk has no room, and come when it has some again."""
@@ -164,13 +209,17 @@ class Committer(Part):
 
     def _take(self) -> None:
         self._check_room()
-        self._batch = self.node.broker.take_changes()
+        may_wait = self._may_wait()
+        self._batch = self.node.broker.take_finished() if may_wait else self.node.broker.take_changes()
         self._settles = self._is_late and self._store is not None and not self._store.is_settled
         if self._batch is None and self._settles:
             self._batch = Changes()
         if self._batch is None:
             self._scheduled = False
-            self._idle.set()
+            if may_wait:
+                self._idle.clear()
+            else:
+                self._idle.set()
             return
         self._idle.clear()
         self._taken_at = self.node.clock()
@@ -179,7 +228,9 @@ class Committer(Part):
         # What is held for the log alone is no batch for the store: all before it is committed.
         self._is_stored = self._store is None or not (self._batch or self._settles)
         self._is_written = False
-        if self._is_stored:
+        if may_wait:
+            self._advance()
+        elif self._is_stored:
             self._loop.call_soon(self._advance)
         else:
             self._write()
@@ -189,12 +240,15 @@ class Committer(Part):
         assert self._batch is not None
         assert self._store is not None
         try:
-            self._store.write(self._batch, self._settles)
+            self._is_written = self._store.write(self._batch, self._settles)
         except Exception as error:
             self._failed(error)
             return
-        self._is_written = True
-        self._advance()
+        if self._is_written:
+            self._advance()
+        else:
+            self._has_stored()
+            self._loop.call_soon(self._advance)
 
     def _wake(self, commit: Future[None]) -> None:
         # Straight to the loop: asyncio.wrap_future would take one more turn of it.
@@ -210,14 +264,17 @@ class Committer(Part):
         if self._store_failure is not None:
             self._store_failure = None
             logger.warning("the store works again")
+        self._has_stored()
+        self._advance()
+
+    def _has_stored(self) -> None:
+        assert self._store is not None
         self._retry_s = FIRST_RETRY_S
         self._is_stored = True
-        assert self._store is not None
         if self._store.is_settled:
             self._is_late = False
         elif self._settling is None and not self._is_late:
             self._settling = self._loop.call_later(SETTLE_S, self._settle)
-        self._advance()
 
     def _settle(self) -> None:
         """The rows of what waits have been behind the log for long enough."""
@@ -246,6 +303,9 @@ class Committer(Part):
             node.broker.changes_committed(now)
         except Exception as error:  # Without the next batch nothing would be acknowledged any more.
             node.failures.note(type(self).__name__, error)
+        was_prompt = node.broker.durability.was_prompt
+        if was_prompt is not None:
+            self.patience.stored(was_prompt, now - self._taken_at)
         node.flush()
         self._take()
 
@@ -265,6 +325,7 @@ class Committer(Part):
 
     async def drain(self, timeout_s: float) -> bool:
         """Wait until everything is stored. False when that took too long."""
+        self._is_draining = True
         self.serve()
         try:
             async with asyncio.timeout(timeout_s):
@@ -280,7 +341,7 @@ class Committer(Part):
             awaited = self._awaited.failure if self._awaited is not None else None
             logger.error("the last changes are not stored: %s", self._store_failure or awaited or "too slow")
         self._closed = True
-        for timer in self._retry, self._room_check, self._settling:
+        for timer in self._retry, self._room_check, self._settling, self._waiting:
             if timer is not None:
                 timer.cancel()
         await asyncio.to_thread(self._thread.shutdown)  # a commit may take as long as the disk does

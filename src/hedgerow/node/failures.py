@@ -21,7 +21,7 @@ class Failures:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """By the name of the part."""
-        self._until: dict[Hashable, float] = {}  # whom to leave alone, and until when
+        self.left_alone: dict[Hashable, float] = {}  # whom to leave alone, and until when
         self._pauses: dict[Hashable, tuple[float, float]] = {}  # how long the last one was, and when it ended
         self._kinds: set[tuple[str, str]] = set()
 
@@ -40,19 +40,19 @@ class Failures:
         is_again = pause_s > 0 and now <= ended_at + pause_s
         pause_s = min(2 * pause_s, MAX_S) if is_again else FIRST_S
         self.note(name, error, f"it goes on in {pause_s:g} s")
-        self._until[part] = again_at = now + pause_s
+        self.left_alone[part] = again_at = now + pause_s
         self._pauses[part] = pause_s, again_at
         return again_at
 
     def is_left_alone(self, part: Hashable) -> bool:
-        return part in self._until
+        return part in self.left_alone
 
     def again_at(self, part: Hashable) -> float | None:
-        return self._until.get(part)
+        return self.left_alone.get(part)
 
     def handle_timer(self, now: float) -> None:
-        if self._until:
-            self._until = {part: at for part, at in self._until.items() if at > now}
+        if self.left_alone:
+            self.left_alone = {part: at for part, at in self.left_alone.items() if at > now}
 
 
 def _place_of(error: Exception) -> str:

@@ -7,8 +7,8 @@ room, so that a peer that is refused all the time pushes out neither the loss of
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from heapq import merge
+from typing import NamedTuple
 
 from hedgerow.broker import events as broker
 from hedgerow.node.events import Event
@@ -18,7 +18,7 @@ MAX_OF_KIND = 200
 MAX_LOST = 1_000  # names of whom it is remembered that they were lost
 MAX_TEXT = 300
 
-# Those of the broker; others say it themselves.
+# Those of the broker, which are about clients; others say it themselves.
 KINDS: dict[type, str] = {
     broker.ClientConnected: "connected",
     broker.ClientDisconnected: "disconnected",
@@ -34,8 +34,7 @@ OTHER = "other"
 NAMES = ("node_id", "fixed_broker", "name")
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(NamedTuple):
     number: int
     """Events are numbered from 1 in the order in which they happened."""
     at: float
@@ -51,11 +50,16 @@ class History:
 
     def add(self, event: Event, now: float) -> None:
         self._last += 1
-        own_kind = getattr(event, "history_kind", OTHER)
-        kind = self._heal(KINDS.get(type(event), own_kind), event)
+        kind, is_of_nodes = KINDS.get(type(event)), False
+        if kind is None:
+            kind = self._heal(getattr(event, "history_kind", OTHER), event)
+            is_of_nodes = getattr(event, "is_of_nodes", False)
         past = Past(self._last, now, kind, str(event)[:MAX_TEXT])
-        key = (kind, getattr(event, "is_of_nodes", False))
-        self._events.setdefault(key, deque(maxlen=MAX_OF_KIND)).append(past)
+        key = (kind, is_of_nodes)
+        events = self._events.get(key)
+        if events is None:
+            events = self._events[key] = deque(maxlen=MAX_OF_KIND)
+        events.append(past)
 
     def newest(self, now: float, limit: int, *, with_clients: bool = True) -> list[Past]:
         """The newest first."""

@@ -13,6 +13,8 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Protocol, cast
 
+from hedgerow.compiling import mypyc_attr
+
 if TYPE_CHECKING:
     from hedgerow.broker.connection import Connection
     from hedgerow.node.part import NodeContext
@@ -40,6 +42,7 @@ class Entrance(Protocol):
     loopback: bool
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # links that fail, in tests
 class Link(asyncio.Protocol):
     """MQTT straight over TCP or TLS."""
 

@@ -12,7 +12,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,18 @@ def keep_alive(connected: socket.socket) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+class _Accepted(socket.socket):
+    """Its family and type are plain numbers. `accept` and uvloop ask for them five times for each socket, and
+    a tenth of what a connection costs went into the members of enumerations that `socket` makes of them.
+
+    It has to be a `socket.socket`: uvloop closes the descriptor of any other object twice.
+    """
+
+    __slots__ = ()
+    family = socket.SocketType.family  # type: ignore[assignment]
+    type = socket.SocketType.type  # type: ignore[assignment]
+
+
 class Listener:
     """The sockets of one configured address, and what holds for the connections that they accept."""
 
@@ -141,7 +153,13 @@ class Listener:
         self.use_identity_as_username = use_identity_as_username
         self.loopback = all(is_loopback(each.getsockname()[0]) for each in sockets)
         self._factory = factory
-        self._ssl_context = ssl_context
+        self._tls: dict[str, Any] = {}
+        if ssl_context is not None:
+            self._tls = {
+                "ssl": ssl_context,
+                "ssl_handshake_timeout": node.config.limits.connect_timeout_s,
+                "ssl_shutdown_timeout": node.sockets.linger_s,
+            }
         self._opening: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._exhausted = False
@@ -157,8 +175,7 @@ class Listener:
     async def stop(self) -> None:
         """Accept no more, and give up the handshakes that are under way."""
         self.close()
-        if self._opening:
-            await asyncio.sleep(0)  # one that has not begun yet could not close its socket
+        await asyncio.sleep(0)  # What was accepted just now is open, or its handshake has begun.
         for task in self._opening:
             task.cancel()
         await asyncio.gather(*self._opening, return_exceptions=True)
@@ -170,27 +187,71 @@ class Listener:
             listening.close()
 
     def _accept(self, listening: socket.socket) -> None:
+        sockets, family = self._node.sockets, int(listening.family)
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                accepted, peer = listening.accept()
+                descriptor, peer = listening._accept()  # type: ignore[attr-defined]
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 self._accept_failed(listening, error)
                 return
             self._exhausted = False
-            if not self._node.sockets.admit(peer[0], self.scheme):
+            accepted = _Accepted(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, descriptor)
+            if not sockets.admit(peer[0], self.scheme):
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            self._node.sockets.begin_opening(peer[0], self.scheme)
-            task = self._loop.create_task(self._open(accepted, peer[0]))
-            self._opening.add(task)
-            task.add_done_callback(partial(self._opened, peer[0]))
+            sockets.begin_opening(peer[0], self.scheme)
+            factory = partial(self._factory, self, peer[0])
+            if self._tls:
+                task = self._loop.create_task(self._shake_hands(factory, accepted, peer[0]))
+                self._opening.add(task)
+                task.add_done_callback(self._opening.discard)
+            else:
+                self._open(factory, accepted, peer[0])
 
-    def _opened(self, address: str, task: asyncio.Task[None]) -> None:
-        self._opening.discard(task)
+    def _open(self, factory: Callable[[], asyncio.Protocol], accepted: Any, address: str) -> None:
+        """Hand the socket to the event loop, which has taken it in its next turn. A task that waits for that
+        would be a twentieth of what a connection costs."""
+        opening = self._loop.connect_accepted_socket(factory, accepted)
+        try:
+            taken = opening.send(None)
+        except Exception as error:
+            accepted.close()
+            self._opened(address, error)
+        else:
+            taken.add_done_callback(partial(self._taken, opening, address))
+
+    def _taken(self, opening: Coroutine[Any, None, Any], address: str, taken: asyncio.Future[Any]) -> None:
+        error: Exception | None = None
+        try:
+            opening.send(None)
+        except StopIteration:
+            pass
+        except Exception as failed:  # It was lost before it was open.
+            error = failed
+        self._opened(address, error)
+
+    async def _shake_hands(
+        self, factory: Callable[[], asyncio.Protocol], accepted: Any, address: str
+    ) -> None:
+        error: Exception | None = None
+        try:
+            await self._loop.connect_accepted_socket(factory, accepted, **self._tls)
+        except Exception as failed:
+            error = failed
+        finally:
+            self._opened(address, error)
+
+    def _opened(self, address: str, error: Exception | None) -> None:
+        """The connection is open, or with an error it is not going to be."""
         self._node.sockets.end_opening(address, self.scheme)
+        if isinstance(error, OSError):  # ssl.SSLError and TimeoutError are OSErrors too
+            failed = TransportFailed(address, self.scheme, _describe(error))
+            self._node.event_log.write(failed, self._node.clock())
+        elif error is not None:
+            logger.error("a connection from %s failed to open", address, exc_info=error)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         if error.errno not in EXHAUSTED:
@@ -206,22 +267,6 @@ class Listener:
     def _listen_again(self, listening: socket.socket) -> None:
         if listening in self.sockets:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
-
-    async def _open(self, accepted: socket.socket, address: str) -> None:
-        """Hand the socket to the event loop; with TLS, when the handshake is done."""
-        node = self._node
-        tls: dict[str, Any] = {}
-        if self._ssl_context is not None:
-            tls = {
-                "ssl": self._ssl_context,
-                "ssl_handshake_timeout": node.config.limits.connect_timeout_s,
-                "ssl_shutdown_timeout": node.sockets.linger_s,
-            }
-        try:
-            await self._loop.connect_accepted_socket(lambda: self._factory(self, address), accepted, **tls)
-        except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors too
-            failed = TransportFailed(address, self.scheme, _describe(error))
-            node.event_log.write(failed, node.clock())
 
 
 def _describe(error: OSError) -> str:

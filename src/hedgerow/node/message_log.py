@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from errno import EIO, ENOENT, ESTALE
 from itertools import pairwise, repeat
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from hedgerow.broker.changes import WhoWaits
 from hedgerow.broker.stored import LoggedMessage, Run
@@ -47,7 +47,8 @@ MAX_FRAMES_INDEXED = 1_000_000  # 12 MB. A log of single messages has 35,000 in 
 MAX_OPEN = 32
 _AHEAD_BYTES = 1024 * 1024  # What the system is asked to read before it is needed,
 _STEP_BYTES = 256 * 1024  # once in so many bytes
-_MANY = 4  # Who takes this part of a frame's messages, or more, has all of them made at once.
+_MANY = 4  # Who takes this part of a frame's messages, or more, has all of them made at once;
+_MANY_IN_ALL = 16  # and so does whoever comes when this part was made for others, one by one.
 _ROW_BYTES = 450  # What a message takes in memory beside its payload
 _LOST = {EIO, ENOENT, ESTALE}  # Other errors pass: no descriptor is free, say.
 
@@ -178,7 +179,7 @@ class DiskLog:
             )
         self._committed_from = None
         if messages:
-            self._written = to_groups(messages, first_position, at, waiting)
+            self._written = to_groups(messages, first_position, at, _as_notes(waiting))
             self._begins_segment = begins_segment
 
     def read(self, runs: Sequence[Run], most_bytes: int) -> tuple[list[LoggedMessage], int]:
@@ -199,7 +200,7 @@ class DiskLog:
                     if isinstance(page, int):
                         reached = page
                         continue
-                    stop, size = page.cut(reached, min(after, page.end), most_bytes)
+                    stop, size = page.cut(reached, min(page.end, after), most_bytes)
                     found += page.messages(reached, stop)
                     most_bytes -= size
                     reached = stop
@@ -403,7 +404,7 @@ class DiskLog:
 class _Page:
     """A frame that was read."""
 
-    __slots__ = ("_at", "_ends", "_made", "_rows", "bytes", "end", "first", "size")
+    __slots__ = ("_at", "_ends", "_left", "_made", "_rows", "bytes", "end", "first", "size")
 
     def __init__(self, frame: LogFrame, rows: Rows) -> None:
         self.first = frame.first_position
@@ -413,6 +414,7 @@ class _Page:
         self._at = frame.earliest / 1e6
         self._ends = rows.ends
         self._rows: Rows | None = rows  # until all messages are made
+        self._left = frame.rows // _MANY_IN_ALL  # so many more are made one by one
         self._made: list[LoggedMessage | None] = [None] * frame.rows
 
     def cut(self, begin: int, end: int, most_bytes: int) -> tuple[int, int]:
@@ -427,17 +429,29 @@ class _Page:
     def messages(self, begin: int, end: int) -> list[LoggedMessage]:
         first, last = begin - self.first, end - self.first
         rows, made = self._rows, self._made
-        if rows is not None and _MANY * (last - first) >= len(made):
-            positions = range(self.first, self.end)
-            made[:] = map(LoggedMessage, positions, rows.messages(), repeat(self._at))
-            self._rows = rows = None
-        found = []
-        for row, each in enumerate(made[first:last], first):
-            if each is None:
-                assert rows is not None
-                each = made[row] = LoggedMessage(self.first + row, rows.message(row), self._at)
-            found.append(each)
-        return found
+        if rows is not None:
+            if _MANY * (last - first) >= len(made) or self._left <= 0:
+                positions = range(self.first, self.end)
+                made[:] = map(LoggedMessage, positions, rows.messages(), repeat(self._at))
+                self._rows = None
+            else:
+                for row in range(first, last):
+                    if made[row] is None:
+                        made[row] = LoggedMessage(self.first + row, rows.message(row), self._at)
+                        self._left -= 1
+        return cast("list[LoggedMessage]", made[first:last])
+
+
+def _as_notes(waiting: Sequence[WhoWaits]) -> list[str | None]:
+    """As JSON. For most messages of a batch the same sessions wait."""
+    texts: dict[WhoWaits, str | None] = {(): None}
+    notes = []
+    for who in waiting:
+        if who not in texts:
+            each = [f"[{key},{flags},[{','.join(map(str, ids))}]]" for key, flags, ids in who]
+            texts[who] = f"[{','.join(each)}]"
+        notes.append(texts[who])
+    return notes
 
 
 def _last_use(segment: IndexedSegment) -> int:

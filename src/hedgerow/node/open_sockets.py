@@ -74,6 +74,8 @@ class OpenSockets:
         self._opening: Counter[str] = Counter()  # accepted, and a TLS handshake away from being open; by site
         self._http_opening: Counter[str] = Counter()  # by site
         self._http_sites: Counter[str] = Counter()  # whose those of HTTP are, with those that linger
+        self.opening = 0  # the sum of `_opening`
+        self.http_open = 0  # the sum of `_http_sites`
         self._clock = clock
         self._wake_at = wake_at
         self._on_refused = on_refused
@@ -103,11 +105,13 @@ class OpenSockets:
 
     def _why_full(self, address: str) -> str:
         """Why there is no room; nothing when there is."""
-        free = self.maximum - (self.open - self.http_open + self._opening.total())
+        free = self.maximum - (self.open - self.http_open + self.opening)
         if free <= 0:
             return f"{self.maximum} connections are open"
+        if is_loopback(address):
+            return ""
         own = self._opening[site_of(address)] + self.connections_of(address)
-        is_full = own >= max(MIN_CONNECTIONS, free) and not is_loopback(address)
+        is_full = own >= max(MIN_CONNECTIONS, free)
         return "this address has as many connections as are free for all others" if is_full else ""
 
     def _why_full_for_http(self, address: str) -> str:
@@ -121,10 +125,6 @@ class OpenSockets:
     # How many there are
 
     @property
-    def http_open(self) -> int:
-        return self._http_sites.total()
-
-    @property
     def http_opening(self) -> int:
         """Those that are a handshake away from being open."""
         return self._http_opening.total()
@@ -135,22 +135,26 @@ class OpenSockets:
             self._http_opening[site_of(address)] += 1
         else:
             self._opening[site_of(address)] += 1
+            self.opening += 1
 
     def end_opening(self, address: str, scheme: str) -> None:
         if scheme in HTTP_SCHEMES:
             _take_one(self._http_opening, site_of(address))
         else:
             _take_one(self._opening, site_of(address))
+            self.opening -= 1
 
     def opened(self, http_site: str | None = None) -> None:
         self.open += 1
         if http_site is not None:
             self._http_sites[http_site] += 1
+            self.http_open += 1
 
     def closed(self, http_site: str | None = None) -> None:
         self.open -= 1
         if http_site is not None:
             _take_one(self._http_sites, http_site)
+            self.http_open -= 1
         if not self.open and self._closed is not None:
             self._closed.set()
 

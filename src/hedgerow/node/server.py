@@ -1,8 +1,8 @@
 """A node: a broker and a list of parts, between them and the event loop.
 
 Bytes come in through a `Link`, which gives them to its machine and then calls `flush_soon`: what comes of the
-bytes that one turn of the event loop read from all sockets is flushed together. A flush lets every part that
-has work do it, and writes what every touched connection has to say, each with one write, until there is
+bytes that one turn of the event loop read from all sockets is flushed together. A flush writes what every
+touched connection has to say, each with one write, and lets every part that has work do it, until there is
 nothing left; then the log gets its events, and the one timer is set to the next deadline. There is no task,
 future or timer per connection or per message.
 
@@ -270,7 +270,7 @@ class Server:
 
     def _flush(self) -> None:
         broker = self.broker
-        while self._serve_parts() or broker.dirty:
+        while broker.dirty or self._serve_parts():  # first what somebody waits for
             for connection in broker.take_dirty():
                 link = connection.link
                 if link is not None:
@@ -282,10 +282,10 @@ class Server:
 
     def _serve_parts(self) -> bool:
         """Had any of them something to do?"""
-        has_served = False
+        has_served, left_alone = False, self.failures.left_alone
         for part in self._workers:
             try:
-                if not self.failures.is_left_alone(part) and part.has_work:
+                if part not in left_alone and part.has_work:
                     has_served = True
                     part.serve()
                     if part.deadline < self._timer_at:

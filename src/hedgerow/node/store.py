@@ -233,13 +233,15 @@ class Store:
             raise RuntimeError("the store has been loaded already")
         return snapshot
 
-    def write(self, changes: Changes, settles: bool = False) -> None:
+    def write(self, changes: Changes, settles: bool = False) -> bool:
         """Put `changes` into what `commit` makes durable. `settles`: with all rows, whatever changed.
-        StoreError: nothing was written."""
+        False: it has nothing to do, as rows alone are to be written that may wait. StoreError: nothing was
+        written."""
         if self._connection.in_transaction:
             raise RuntimeError("the last changes are not committed yet")
         self._chunks |= changes.chunks
         self._removed += [each for each in changes.removed if each not in self._removed]
+        has_rows = settles or not changes.may_wait or len(self._chunks) > MAX_CHUNKS
         with self._failing_whole():
             if changes.messages:
                 self._end = changes.first_position + len(changes.messages)
@@ -248,11 +250,14 @@ class Store:
                     changes.first_position,
                     changes.at,
                     changes.begins_segment,
-                    changes.waiting,
+                    # Where rows say who waits, notes must not: a crash between the two syncs would leave the
+                    # messages without what else is known of them, the packet identifiers of QoS 2.
+                    () if has_rows else changes.waiting,
                 )
-            if settles or not changes.may_wait or len(self._chunks) > MAX_CHUNKS:
+            if has_rows:
                 self._write_rows(changes)
         self._is_written = True
+        return bool(changes.messages) or self._connection.in_transaction
 
     @property
     def is_settled(self) -> bool:

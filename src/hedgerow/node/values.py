@@ -236,8 +236,8 @@ def read_interval(value: object, base: Path) -> float:
 
 
 def read_limit(name: str) -> Read:
-    """The reader of a field of `Limits`: its name says what kind of number it is."""
-    is_whole = Limits.__dataclass_fields__[name].type == "int"
+    """The reader of a field of `Limits`: its name and its default say what kind of number it is."""
+    is_whole = not isinstance(Limits.__dataclass_fields__[name].default, float)
     units: Mapping[str, float] = {}
     what = "a whole number" if is_whole else "a number"
     if name.endswith("_bytes"):

@@ -13,6 +13,7 @@ from pathlib import Path
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.node.config import Chapter, Config, Given, check_same_ports
 from hedgerow.node.values import (
+    INFINITE,
     Address,
     Key,
     duration_within,
@@ -29,6 +30,7 @@ from hedgerow.topics import validate_name
 class SensorSettings:
     topics: Mapping[int, str] = field(default_factory=DEFAULT_TOPICS.copy)
     subscription_expiry_s: float = 600.0
+    """Infinite: subscriptions last, whether they are renewed or not."""
     last_value: bool = True
     rate: float | None = None
     """Packets a second from one address; 0: no limit. None: the default, which spares loopback."""
@@ -79,6 +81,9 @@ def _with_sensor_port(value: object) -> object:
 
 
 def read_subscription_expiry(value: object, base: Path) -> float:
+    """In seconds; 0, and never: infinite."""
+    if value == "never" or duration_within(value, 0, 86_400) == 0:
+        return INFINITE
     return duration_within(value, 1, 86_400)
 
 
@@ -149,7 +154,7 @@ SENSOR_KEYS = (
         "--sensor-subscription-expiry",
         "DURATION",
         read_subscription_expiry,
-        "how long a sensor subscription lasts unless it is renewed (10 min)",
+        "how long a sensor subscription lasts unless it is renewed; 0: for ever (10 min)",
     ),
     Key(
         "sensors.last_value",

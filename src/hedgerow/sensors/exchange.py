@@ -6,9 +6,11 @@ same subscribers.
 
 The protocol knows no names and no answers, and the source address of a datagram may be forged. So
 everything that a stranger can make grow is bounded and goes away by itself: a subscription ends when it is
-not renewed, each address has only so many of them and may send only so many packets a second. Packets go
-to the address that a subscription came from and nowhere else; the header chooses the port there, not the
-host. The broker's own socket is never a subscriber, because it would forward to itself for ever.
+not renewed, each address has only so many of them and may send only so many packets a second. Where
+subscriptions are to last for ever an address has fewer, and a new one takes the place of the one of that
+address that was renewed longest ago: whoever comes back from another port each time is not locked out.
+Packets go to the address that a subscription came from and nowhere else; the header chooses the port there,
+not the host. The broker's own socket is never a subscriber, because it would forward to itself for ever.
 
 Nothing here costs time in proportion to all subscriptions: a packet costs as much as its topic has
 subscribers. `receive_datagram` never raises on what was received.
@@ -35,10 +37,13 @@ from hedgerow.sensors.packet import (
 
 MAX_SUBSCRIPTIONS = 4_096  # forged sources could make very many; those that are renewed are never pushed out
 MAX_SUBSCRIPTIONS_PER_ADDRESS = 256  # what one forged packet to each of them could aim at one victim
+MAX_LASTING_PER_ADDRESS = 32  # the same, of those that nothing ends: forged ones stay
 # An 8-byte subscription with a forged source brings its victim this many bytes, once. Larger values are
 # forwarded but not kept.
 MAX_LAST_VALUE_BYTES = 1_472  # what one Ethernet frame takes
 MAX_HEADERS = 1_024  # 65,535 ports make as many headers of one topic
+
+INFINITE = float("inf")
 
 BURST_S = 10  # what an address may use up at once, in seconds of its rate
 
@@ -62,6 +67,8 @@ class SensorStats:
     refused: int = 0
     """Subscriptions beyond a bound or to the broker itself, and what an access rule forbids."""
     expired: int = 0
+    replaced: int = 0
+    """Subscriptions without an end, by a newer one of the same address."""
     too_large: int = 0
     """Messages of the broker that fit no datagram."""
     unsent: int = 0
@@ -92,10 +99,14 @@ class _Topic:
         self.last_packet: bytes | None = None
 
 
+_Subscription = tuple[_Topic, Destination]
+
+
 class Exchange:
     """`topics` is the table: number → MQTT topic. `port` is the broker's own, for the packets it makes.
 
-    `is_own(host, port)` says whether a subscriber there would be this broker itself.
+    `is_own(host, port)` says whether a subscriber there would be this broker itself. With an infinite
+    `subscription_expiry_s` subscriptions last for ever.
     """
 
     def __init__(
@@ -110,8 +121,8 @@ class Exchange:
         spares_loopback: bool = False,
     ) -> None:
         self.stats = SensorStats()
-        self.per_site: dict[str, int] = {}
-        """Subscriptions, by the address that they are counted for."""
+        self.per_site: dict[str, dict[_Subscription, None]] = {}
+        """Subscriptions, by the address that they are counted for, and in the order of their last renewal."""
         self.headers: dict[bytes, _Topic] = {}
         """Those of packets that passed: they are not looked at again."""
         self._topics = {number: _Topic(number, name) for number, name in topics.items()}
@@ -123,7 +134,7 @@ class Exchange:
         self._packets_per_s = packets_per_s
         self._rate = RatePerAddress(packets_per_s, BURST_S * packets_per_s, spares_loopback)
         # In the order of their last renewal, which is that of their end.
-        self._expires_at: dict[tuple[_Topic, Destination], float] = {}
+        self._expires_at: dict[_Subscription, float] = {}
         self._datagrams: list[tuple[bytes, tuple[Destination, ...]]] = []
         self._messages: list[Message] = []
         self._events: list[SensorPacketDropped] = []
@@ -209,14 +220,8 @@ class Exchange:
             if expires_at > now:
                 break
             expired.append(subscription)
-        for topic, destination in expired:
-            del self._expires_at[topic, destination]
-            del topic.subscribers[destination]
-            topic.destinations = None
-            site = site_of(destination[1][0])
-            self.per_site[site] -= 1
-            if not self.per_site[site]:
-                del self.per_site[site]
+        for subscription in expired:
+            self._end(subscription)
         self.stats.expired += len(expired)
 
     # Out
@@ -251,28 +256,59 @@ class Exchange:
         address = source[0]
         destination = (via, (address, port, *source[2:]))
         subscription = (topic, destination)
-        if self._expires_at.pop(subscription, None) is not None:
+        owned = self.per_site.setdefault(site_of(address), {})
+        if subscription in owned:
             # No last value again: repeating a forged packet must not repeat the answer.
-            self._expires_at[subscription] = now + self._expiry_s
-            return
-        site = site_of(address)
-        count = self.per_site.get(site, 0)
-        if not topic.readable:
-            self._refuse(address, f"an access rule forbids to subscribe to {topic.name}")
-        elif count >= MAX_SUBSCRIPTIONS_PER_ADDRESS:
-            self._refuse(address, f"it has {count} subscriptions already")
-        elif len(self._expires_at) >= MAX_SUBSCRIPTIONS:
-            self._refuse(address, f"there are {MAX_SUBSCRIPTIONS} subscriptions already")
-        elif self._is_own(address, port):
-            self._refuse(address, f"port {port:05} is this broker's own")
+            self._renew(subscription, owned, now)
+        elif (reason := self._why_not(topic, address, port, len(owned))) is not None:
+            self._refuse(address, reason)
         else:
-            self.per_site[site] = count + 1
-            self._expires_at[subscription] = now + self._expiry_s
+            if self._lasts and len(owned) >= MAX_LASTING_PER_ADDRESS:
+                self._end(next(iter(owned)))
+                self.stats.replaced += 1
+            self._renew(subscription, owned, now)
             topic.subscribers[destination] = None
             topic.destinations = None
             if topic.last_packet is not None:
                 self.stats.forwarded += 1
                 self._datagrams.append((topic.last_packet, (destination,)))
+        if not owned:
+            del self.per_site[site_of(address)]
+
+    def _why_not(self, topic: _Topic, address: str, port: int, owned: int) -> str | None:
+        """Why a new subscription is refused; None: there is room for it, or an older one gives way."""
+        if not topic.readable:
+            return f"an access rule forbids to subscribe to {topic.name}"
+        if self._is_own(address, port):
+            return f"port {port:05} is this broker's own"
+        if self._lasts and owned >= MAX_LASTING_PER_ADDRESS:
+            return None
+        if owned >= MAX_SUBSCRIPTIONS_PER_ADDRESS:
+            return f"it has {owned} subscriptions already"
+        if len(self._expires_at) >= MAX_SUBSCRIPTIONS:
+            return f"there are {MAX_SUBSCRIPTIONS} subscriptions already"
+        return None
+
+    @property
+    def _lasts(self) -> bool:
+        return self._expiry_s == INFINITE
+
+    def _renew(self, subscription: _Subscription, owned: dict[_Subscription, None], now: float) -> None:
+        """To the end of both orders."""
+        self._expires_at.pop(subscription, None)
+        self._expires_at[subscription] = now + self._expiry_s
+        owned.pop(subscription, None)
+        owned[subscription] = None
+
+    def _end(self, subscription: _Subscription) -> None:
+        topic, destination = subscription
+        del self._expires_at[subscription]
+        del topic.subscribers[destination]
+        topic.destinations = None
+        site = site_of(destination[1][0])
+        del self.per_site[site][subscription]
+        if not self.per_site[site]:
+            del self.per_site[site]
 
     def _refuse(self, address: str, reason: str) -> None:
         self.stats.refused += 1

@@ -19,6 +19,10 @@ SENSOR_COUNTERS = {
     "limited": ("hedgerow_sensor_packets_limited", "Dropped: beyond the rate of their address."),
     "refused": ("hedgerow_sensor_packets_refused", "Dropped: a bound or an access rule forbids it."),
     "expired": ("hedgerow_sensor_subscriptions_expired", "Sensor subscriptions that were not renewed."),
+    "replaced": (
+        "hedgerow_sensor_subscriptions_replaced",
+        "Sensor subscriptions without an end, replaced by newer ones of their address.",
+    ),
     "too_large": ("hedgerow_sensor_messages_too_large", "Messages that fit no datagram."),
     "unsent": ("hedgerow_sensor_packets_unsent", "Packets that the system did not take."),
 }

@@ -63,6 +63,8 @@ class Network:
         self.nodes: dict[str, Federator] = {}
         self.sent: Counter[MeshKind] = Counter()
         self.bytes = 0
+        self.crossings: Counter[tuple[str, str]] = Counter()
+        """Core announcements by link and direction."""
         self.subscribed: dict[str, set[str]] = {}
         self.routes: dict[str, set[tuple[str, str]]] = {}
         """Node → (neighbour, filter), as `take_changes` tells."""
@@ -94,9 +96,9 @@ class Network:
         self.routes[node] = set()
         return federator
 
-    def join(self, one: str, other: str) -> None:
+    def join(self, one: str, other: str, delay_s: float | None = None) -> None:
         link = frozenset((one, other))
-        self.links[link] = self._delay_s()
+        self.links[link] = self._delay_s() if delay_s is None else delay_s
         self._lives[link] += 1
         self.nodes[one].add_neighbour(other, self.now)
         self.nodes[other].add_neighbour(one, self.now)
@@ -169,7 +171,9 @@ class Network:
     def _collect(self, node: str) -> None:
         for neighbour, payload in self.nodes[node].take_packets():
             link = frozenset((node, neighbour))
-            self.sent[kind_of(payload)] += 1
+            kind = kind_of(payload)
+            self.sent[kind] += 1
+            self.crossings[node, neighbour] += kind is MeshKind.CORE_ANN
             self.bytes += len(payload)
             if link in self.links and self.random.random() >= self.loss:
                 self._number += 1

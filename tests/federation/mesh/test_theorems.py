@@ -104,6 +104,70 @@ def test_theorem_2_it_converges_and_everyone_knows_the_distance(
     assert routes == network.routes
 
 
+@settings(max_examples=60, deadline=None)
+@given(seeds, sizes, redundancies)
+def test_distances_are_the_fewest_links_however_slow_these_are(seed: int, size: int, redundancy: int) -> None:
+    """Theorem 2 on links whose delays differ by up to a hundred times, and Theorem 1 once the distances are
+    known."""
+    random = Random(seed)
+    links = random_graph(random, size, random.randrange(2 * size))
+    network = Network(links, seed=seed, redundancy=redundancy, delay_s=lambda: 10 ** random.uniform(-3, -1))
+    chosen = subscribe_some(network, seed)
+    network.run(SETTLED_S)
+    core = min(chosen, key=int)
+    distances = network.distances(core)
+    for node, federator in network.nodes.items():
+        assert federator.distance_of("t") == distances[node]
+        assert all(distances[parent] == distances[node] - 1 for parent in federator.parents_of("t"))
+        assert bool(federator.parents_of("t")) == (node != core)
+    network.crossings.clear()
+    corrections = network.sent[MeshKind.DISTANCE]
+    announced = network.nodes[core].stats.announcements
+    network.run(30)
+    periodic = network.nodes[core].stats.announcements - announced
+    assert periodic >= 5
+    assert max(network.crossings.values(), default=0) <= periodic
+    assert network.sent[MeshKind.DISTANCE] == corrections
+    assert {node: each.distance_of("t") for node, each in network.nodes.items()} == distances
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds, sizes)
+def test_the_first_announcement_crosses_links_once_and_corrections_end(seed: int, size: int) -> None:
+    """Each time that a node corrects itself its distance is smaller."""
+    random = Random(seed)
+    links = random_graph(random, size, random.randrange(2 * size))
+    network = Network(links, seed=seed, delay_s=lambda: 10 ** random.uniform(-3, -1))
+    network.subscribe("0", "t")
+    network.run(4)
+    assert network.nodes["0"].stats.announcements == 1
+    assert max(network.crossings.values(), default=0) <= 1
+    distances = network.distances("0")
+    assert {node: each.distance_of("t") for node, each in network.nodes.items()} == distances
+    for node, federator in network.nodes.items():
+        neighbours = sum(node in link for link in network.links)
+        # The longest way has a link fewer than there are nodes.
+        assert federator.stats.sent["DISTANCE"] <= neighbours * max(0, size - 1 - distances[node])
+
+
+def test_a_slow_link_to_the_core_is_the_shortest_way_at_every_moment() -> None:
+    """A triangle: 0 and 2 are neighbours, and 0.4 s from each other; by 1 it is quicker."""
+    network = Network([("0", "1"), ("1", "2")])
+    network.join("0", "2", delay_s=0.4)
+    network.subscribe("0", "t")
+    network.subscribe("2", "t")
+    network.run(SETTLED_S)
+    for _ in range(300):
+        network.run(0.1)
+        assert network.nodes["2"].distance_of("t") == 1
+        assert network.nodes["2"].parents_of("t") == ["0"]
+    # Where that link is silently cut, the other way is used, and known.
+    network.cut("0", "2")
+    network.run(SETTLED_S)
+    assert network.nodes["2"].distance_of("t") == 2
+    assert network.nodes["2"].parents_of("t") == ["1"]
+
+
 @settings(max_examples=30, deadline=None)
 @given(seeds, sizes, redundancies, st.booleans())
 def test_every_subscriber_is_reached_from_everywhere(

@@ -15,6 +15,7 @@ from hedgerow.federation.mesh.limits import MAX_PACKET_BYTES, MAX_SEQUENCE, PART
 from hedgerow.federation.mesh.wire import (
     About,
     CoreAnnouncement,
+    Correction,
     FilterChanges,
     FilterList,
     MembershipAnnouncement,
@@ -54,6 +55,7 @@ ENTRIES: dict[MeshKind, tuple[st.SearchStrategy[Any], Callable[[Any], bytes]]] =
         wire.encode_list,
     ),
     MeshKind.REPAIR: (st.builds(Repair, names, numbers), wire.encode_repair),
+    MeshKind.DISTANCE: (st.builds(Correction, names, numbers, numbers), wire.encode_correction),
 }
 packets = st.sampled_from(sorted(ENTRIES)).flatmap(
     lambda kind: st.tuples(st.just(kind), st.lists(ENTRIES[kind][0], max_size=4))

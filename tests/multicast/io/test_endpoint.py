@@ -222,5 +222,5 @@ async def test_without_multicast_dns_ipv4_does_not_start(monkeypatch: pytest.Mon
     with socket.socket(type=socket.SOCK_DGRAM) as taken:
         taken.bind(("", 0))  # without SO_REUSEPORT: nobody else may have it
         monkeypatch.setattr("hedgerow.multicast.io.mdns.MDNS_PORT", taken.getsockname()[1])
-        with pytest.raises(ConfigError, match=r"multicast DNS, and UDP port \d+ cannot be shared"):
+        with pytest.raises(ConfigError, match=r"multicast DNS here, and UDP port \d+ cannot be shared"):
             await MulticastEndpoint(MulticastOptions(("lo",), ip=4, port=free_udp_port())).start()

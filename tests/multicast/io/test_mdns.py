@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hedgerow.multicast.groups import mdns_label
+from hedgerow.multicast.groups import IPV4_GROUPS, mdns_label
 from hedgerow.multicast.io import mdns
 from hedgerow.multicast.io.interfaces import choose
 from hedgerow.multicast.io.options import MulticastOptions
@@ -33,7 +33,7 @@ class Namer:
 
     def __init__(self, chance: float, port: int = 9, **times: Any) -> None:
         self.clock = SteadyClock()
-        self.groups = NamedGroups(lambda: chance, **times)
+        self.groups = NamedGroups(IPV4_GROUPS, lambda: chance, **times)
         self.peers: list[PeerAddress] = []
         self.chosen: list[str | None] = []
         self.multicast_dns = mdns.MulticastDns(
@@ -180,3 +180,16 @@ async def test_stopping_at_any_moment_ends_everything(topic: str) -> None:
             await asyncio.sleep(delay_s)
         assert asyncio.all_tasks() == tasks
         assert not namer.multicast_dns.is_open
+
+
+async def test_a_group_that_was_announced_before_anyone_wanted_to_know_is_reused_at_once(topic: str) -> None:
+    """Nobody repeats an announcement within a second of it."""
+    async with namers(0.25, 0.75) as (first, second):
+        await until(lambda: first.is_ready and second.is_ready, "multicast DNS")
+        first.publish(topic)
+        await until(lambda: first.groups.group_to_send(topic) is not None, "a group")
+        name = f"{mdns_label(topic)}.local."
+        await until(lambda: bool(second.multicast_dns.heard(name)), "its announcement")
+        second.publish(topic)
+        await until(lambda: second.groups.group_to_send(topic) is not None, "the same group")
+        assert second.chosen == ["239.255.64.0"]

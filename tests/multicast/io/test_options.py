@@ -25,6 +25,8 @@ def read(url: str) -> MulticastOptions:
         ("multicast://eth0", MulticastOptions(("eth0",))),
         ("multicast://eth0,wlan0.5:5000?ip=4", MulticastOptions(("eth0", "wlan0.5"), ip=4, port=5000)),
         ("multicast://?scope=site&ip=6", MulticastOptions(scope="site", ip=6)),
+        ("multicast://?ip=6&naming=mdns", MulticastOptions(ip=6, naming="mdns")),
+        ("multicast://?naming=computed", MulticastOptions(naming="computed")),
         (
             "multicast://?peer=10.0.0.1&peer=[fe80::1%25eth0]:99&peer=fe80::2",
             MulticastOptions(peers=("10.0.0.1", "[fe80::1%eth0]:99", "fe80::2")),
@@ -44,10 +46,13 @@ def test_a_url_is_read_and_written(url: str, options: MulticastOptions) -> None:
         ("multicast://eth0/topic", "takes no path"),
         ("multicast://?scope=planet", "there are interface, link, site"),
         ("multicast://?ip=5", "there are 4 and 6"),
+        ("multicast://?naming=guessed", "there are computed, mdns"),
+        ("multicast://?naming=", "there are computed, mdns"),
+        ("multicast://?naming=computed&ip=4", "naming computed needs IPv6"),
         ("multicast://?ip=six", '"six" is not a number'),
         (
             "multicast://?ttl=3",
-            '"ttl" in a multicast URL: there are ip, scope, peer, key, max_payload and pat',
+            '"ttl" in a multicast URL: there are ip, scope, naming, peer, key, max_pay',
         ),
         ("multicast://?patience=3601", "from 0 to 3600 seconds"),
         ("multicast://?patience=-1", "not a number of seconds"),

@@ -56,7 +56,7 @@ def test_table() -> None:
 
 
 def test_the_machine_is_named() -> None:
-    assert machine().keys() == {"system", "processor", "cores", "python"}
+    assert machine().keys() == {"system", "processor", "cores", "python", "hedgerow"}
 
 
 def test_progress_without_a_terminal_is_lines(capsys: pytest.CaptureFixture[str]) -> None:

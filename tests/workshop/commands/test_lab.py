@@ -161,6 +161,10 @@ def run(*words: str) -> int:
         (["smith"], f'no experiment "smith"; there are {", ".join(experiments.EXPERIMENTS)}'),
         (["schmitt", "--storm-rate", "3"], "schmitt takes no --storm-rate"),
         (["schmitt", "--part", "line"], "schmitt takes no --part"),
+        (
+            ["morales", "--part", "line"],
+            '--part: morales has no part "line"; there are farm, scenes, costs, traffic',
+        ),
         (["storm", "--share", "2"], '--share: "2" is not a number from 0 to 1'),
         (["schmitt", "--broker", "emqx"], "no broker emqx; there are hedgerow, mosquitto"),
         (["schmitt", "--timeline", "/no/such.toml"], "timeline /no/such.toml: No such file or directory"),

@@ -18,6 +18,7 @@ from hedgerow_workshop.lab.storm.record import StormFault, StormRecord, Subscrib
 from hedgerow_workshop.lab.storm.settings import CALM, STORM
 from tests.workshop.lab.morales_records import make_farm, make_trio
 from tests.workshop.lab.overload_records import make_overload
+from tests.workshop.lab.readings_records import make_station
 from tests.workshop.lab.schmitt_records import make_record as make_schmitt
 from tests.workshop.lab.spohn_records import make_delays, make_failures
 
@@ -47,6 +48,8 @@ def leave_results(results: Results, directory: Path) -> None:
         "morales": [*results.morales, results.farm],
         "storm": results.storm,
         "overload": results.overload,
+        "zhang": [make_station("udp"), make_station("mqtt")],
+        "genera": [],
         "scale": [],
         "backlog": [],
     }

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from hedgerow.hot.hot_topics import Score
 from hedgerow_workshop.lab.harness.record import Arrival, Received
-from hedgerow_workshop.lab.morales.record import FarmRecord, MoralesRecord, MoralesSpec, Outage
+from hedgerow_workshop.lab.morales.record import (
+    Bytes,
+    FarmRecord,
+    Growth,
+    Memory,
+    MoralesRecord,
+    MoralesSpec,
+    Outage,
+    Outcome,
+    Saving,
+    SceneRecord,
+)
 from hedgerow_workshop.lab.morales.setting import DELAYS_S, NAIVE, TOPICS, Algorithm, Uplink
 
 BEGAN_AT = 1_000.0
@@ -27,10 +39,13 @@ def make_run(
     return record
 
 
-def make_trio(uplink: Uplink, traffic: str, beyond: dict[float, int]) -> list[MoralesRecord]:
+def make_trio(
+    uplink: Uplink, traffic: str, beyond: dict[float, int], score: Score = "window"
+) -> list[MoralesRecord]:
     """`beyond`: of the hot-topic algorithm, by its window. The naïve one has 80 % there with one half, 20 %
     with the other."""
-    hot = [make_run(uplink, traffic, Algorithm(window_s), share) for window_s, share in beyond.items()]
+    algorithms = {Algorithm(window_s, score=score): share for window_s, share in beyond.items()}
+    hot = [make_run(uplink, traffic, algorithm, share) for algorithm, share in algorithms.items()]
     halves = zip(NAIVE, (80, 20), strict=True)
     return hot + [make_run(uplink, traffic, algorithm, share) for algorithm, share in halves]
 
@@ -54,6 +69,7 @@ def make_farm() -> FarmRecord:
     farm = FarmRecord()
     times = [BEGAN_AT + number / 10 for number in range(100)]
     farm.sent = {"soil": times, "weather": list(times)}
+    farm.topics = {"soil": "crop/soil", "weather": "crop/weather"}
     farm.datagrams = {"temperature": list(times)}
     began_at, ended_at = BEGAN_AT + 1.95, BEGAN_AT + 5.05
     farm.outages = [Outage("field", began_at, ended_at, ended_at + 1.01)]
@@ -72,3 +88,45 @@ def make_farm() -> FarmRecord:
                 farm.arrived["sprayer"].append(Received(publisher, number, at + 0.08))
     farm.ended_at = BEGAN_AT + 11
     return farm
+
+
+def make_mixed() -> list[MoralesRecord]:
+    """What the fixed broker matched are random bursts with our algorithm, and half of each with the naïve."""
+    records = make_trio(Uplink.LTE, "mixed", {2.0: 50})
+    for record in records:
+        numbers = range(len(record.sent))
+        is_ours = record.spec.algorithm.is_hot
+        record.random = [(n - 20) % 100 < 50 if is_ours else n % 2 == 0 for n in numbers]
+    return records
+
+
+def make_scene(name: str, count: int = 100) -> SceneRecord:
+    """A panel hears a sensor, and the last number after half a second."""
+    scene = SceneRecord(name, topics={"soil": "crop/soil"}, since={"panel": BEGAN_AT})
+    scene.sent["soil"] = [BEGAN_AT + number / 10 for number in range(count)]
+    delays = [NEAR_S] * (count - 1) + [0.5]
+    scene.arrived["panel"] = [
+        Received("soil", number, at + delay_s)
+        for (number, at), delay_s in zip(enumerate(scene.sent["soil"]), delays, strict=True)
+    ]
+    scene.connections["panel"] = [BEGAN_AT, BEGAN_AT + 1]
+    return scene
+
+
+def make_outcome() -> Outcome:
+    """All of it but plug-in. Of the domains one run loses three messages and has not moved, the other doubles
+    one; the second broker hands on two in the wrong order, and repeats one."""
+    outcome = Outcome(make_records(), make_farm())
+    handover = make_scene("handover", 200)
+    stored, unstored, second = map(make_scene, ("domain-stored", "domain-unstored", "second"))
+    stored.arrived["panel"].append(stored.arrived["panel"][7])
+    del unstored.arrived["panel"][10:13]
+    unstored.has_moved = False
+    arrived = second.arrived["panel"]
+    arrived[4], arrived[5] = arrived[5], arrived[4]
+    arrived.append(arrived[9]._replace(is_repeated=True))
+    outcome.scenes = {each.name: each for each in (handover, stored, unstored, second)}
+    outcome.processor = Saving(0.1, 0.2, is_delegated=False)
+    outcome.memory = Memory(Growth(45.0, 60.0), Growth(46.0, 66.0))
+    outcome.bytes = {1_000: Bytes(1_000, 50, 250, 1_000)}
+    return outcome

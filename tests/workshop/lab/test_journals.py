@@ -18,8 +18,10 @@ from hedgerow_workshop.lab.harness.journals import leave, write_journal
 from hedgerow_workshop.lab.harness.record import Arrival, Hearing, RunRecord, Stream
 from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.morales import experiment as morales
+from hedgerow_workshop.lab.morales.record import Outcome
 from hedgerow_workshop.lab.overload import experiment as overload
 from hedgerow_workshop.lab.schmitt import experiment as schmitt
+from hedgerow_workshop.lab.schmitt.record import Mode
 from hedgerow_workshop.lab.spohn import experiment as spohn
 from hedgerow_workshop.lab.storm import experiment as storm
 from tests.workshop.lab.lab_results import make_results
@@ -151,11 +153,11 @@ def test_every_experiment_leaves_its_journals(tmp_path: Path) -> None:
     conclusions: dict[str, tuple[Callable[[Request], Result], int]] = {
         "spohn": (lambda request: spohn.conclude(request, results.spohn, []), len(results.spohn)),
         "schmitt": (
-            lambda request: schmitt.conclude(request, TIMELINE, results.schmitt, []),
+            lambda request: schmitt.conclude(request, dict.fromkeys(Mode, TIMELINE), results.schmitt, []),
             len(results.schmitt),
         ),
         "morales": (
-            lambda request: morales.conclude(request, results.morales, results.farm),
+            lambda request: morales.conclude(request, Outcome(results.morales, results.farm)),
             len(results.morales) + 1,
         ),
         "storm": (lambda request: storm.conclude(request, results.storm, []), len(results.storm)),

@@ -53,10 +53,10 @@ def test_names_of_points() -> None:
 
 def test_the_farm_loses_nothing_that_waits() -> None:
     farm = make_farm()
-    assert list(measure.farm_missing(farm)) == []
-    assert (measure.farm_doubled(farm), measure.farm_repeated(farm)) == (0, 0)
-    assert measure.farm_delivered(farm) == 2 * (100 + 100 + 69) + 3 * 40
-    waits = list(measure.farm_waits(farm))
+    assert list(measure.missing(farm)) == []
+    assert (measure.doubled(farm), measure.repeated(farm)) == (0, 0)
+    assert measure.delivered(farm) == 2 * (100 + 100 + 69) + 3 * 40
+    waits = list(measure.waits(farm))
     assert len(waits) == 2 * 31
     assert {subscriber for subscriber, _, _ in waits} == {"irrigation"}
     assert max(seconds for _, _, seconds in waits) == pytest.approx(4.05)
@@ -66,7 +66,7 @@ def test_what_a_subscriber_lacks_of_the_farm_counts_from_when_it_was_there() -> 
     farm = make_farm()
     for arrivals in farm.arrived.values():
         arrivals[:] = [each for each in arrivals if each[:2] not in {("soil", 40), ("soil", 70)}]
-    assert sorted(measure.farm_missing(farm)) == [
+    assert sorted(measure.missing(farm)) == [
         ("irrigation", "soil", 40),
         ("irrigation", "soil", 70),
         ("office", "soil", 40),
@@ -79,11 +79,11 @@ def test_the_farms_repetitions_are_not_doubled() -> None:
     farm = make_farm()
     publisher, number, at, _ = farm.arrived["office"][0]
     farm.arrived["office"][0] = Received(publisher, number, at, is_repeated=True)  # had not come before
-    assert (measure.farm_doubled(farm), measure.farm_repeated(farm)) == (0, 0)
+    assert (measure.doubled(farm), measure.repeated(farm)) == (0, 0)
     farm.arrived["office"].append(Received("soil", 40, BEGAN_AT + 9, is_repeated=True))
-    assert (measure.farm_doubled(farm), measure.farm_repeated(farm)) == (0, 1)
+    assert (measure.doubled(farm), measure.repeated(farm)) == (0, 1)
     farm.arrived["office"].append(Received("temperature", 10, BEGAN_AT + 9))
-    assert measure.farm_doubled(farm) == 1
+    assert measure.doubled(farm) == 1
 
 
 def test_datagrams_out_of_coverage_are_nobodys_loss() -> None:

@@ -21,12 +21,12 @@ from hedgerow_workshop.lab.morales.traffic import random_traffic
 
 
 def test_a_mobile_broker_is_told_its_fixed_one_and_its_algorithm(tmp_path: Path) -> None:
-    told = MobileBroker("m", tmp_path, ("127.0.0.1", 4000), Algorithm(0.1)).options
+    told = MobileBroker("m", tmp_path, ("--fixed", "mqtt://127.0.0.1:4000"), Algorithm(0.1)).options
     common = (
         "--role mobile --fixed mqtt://127.0.0.1:4000 --domain farm/sector1 --no-move-clients --hot-every 0.4"
     )
     assert " ".join(told) == f"{common} --hot-window 0.1"
-    told = MobileBroker("m", tmp_path, ("127.0.0.1", 4000), NAIVE[1]).options
+    told = MobileBroker("m", tmp_path, ("--fixed", "mqtt://127.0.0.1:4000"), NAIVE[1]).options
     assert " ".join(told) == f"{common} --hot-algorithm naive --naive-half 1"
 
 
@@ -89,16 +89,15 @@ async def test_a_broker_that_ends_is_told(tmp_path: Path) -> None:
 
 async def test_the_farm(tmp_path: Path) -> None:
     said: list[str] = []
-    record = await FarmRun(tmp_path, said.append).perform(
-        True, FarmTimes(covered_s=0.3, outage_s=1.0, quiet_s=0.2)
-    )
-    assert list(measure.farm_missing(record)) == []
-    assert measure.farm_doubled(record) == 0
+    times = FarmTimes(covered_s=0.3, outage_s=1.0, quiet_s=0.2)
+    record = await FarmRun(tmp_path, said.append, True, times).perform()
+    assert list(measure.missing(record)) == []
+    assert measure.doubled(record) == 0
     assert measure.farm_heard(record, "office") == 100
     assert [outage.what for outage in record.outages] == ["field", "uplink"]
     assert list(record.arrived) == list(record.since) == ["office", "irrigation", "sprayer"]
     assert record.since["office"] < record.outages[0].began_at < record.since["sprayer"]
     for outage in record.outages:  # something waited in each
-        waits = [arrival.at for _, arrival, _ in measure.farm_waits(record)]
+        waits = [arrival.at for _, arrival, _ in measure.waits(record)]
         assert any(outage.ended_at <= at <= outage.caught_up_at for at in waits)
     assert said[-1] == "farm: a second mobile broker enters …"

@@ -9,7 +9,13 @@ import pytest
 
 from hedgerow_workshop.lab.morales import traffic
 from hedgerow_workshop.lab.morales.setting import BIASED_TOPIC, PUBLICATIONS, TOPICS
-from hedgerow_workshop.lab.morales.traffic import DrawnTraffic, biased_traffic, burst_traffic, random_traffic
+from hedgerow_workshop.lab.morales.traffic import (
+    DrawnTraffic,
+    biased_traffic,
+    burst_traffic,
+    mixed_traffic,
+    random_traffic,
+)
 
 
 def draw_measured(drawn: DrawnTraffic) -> list[str]:
@@ -72,3 +78,19 @@ def test_bursts_have_a_hot_topic_each_and_all_topics_have_their_turn() -> None:
 def test_a_burst_has_the_others_too() -> None:
     counts = Counter(draw_measured(burst_traffic("x", 5, 1.0)))
     assert len(counts) == len(TOPICS)
+
+
+def test_mixed_traffic_has_random_and_biased_bursts_in_turn() -> None:
+    publications, _ = mixed_traffic(50, 1.0).draw()
+    bursts = [list(burst) for _, burst in groupby(publications, key=lambda each: each.is_random)]
+    for burst in bursts[1:-1]:  # the first has every topic once, the last is cut
+        counts = Counter(each.topic for each in burst)
+        share = max(counts.values()) / len(burst)
+        assert share < 0.4 if burst[0].is_random else share > 0.75
+    random = sum(each.is_random for each in publications)
+    assert random == pytest.approx(len(publications) / 2, rel=0.1)
+
+
+def test_other_traffic_has_no_random_bursts() -> None:
+    for drawn in (random_traffic(1, 1.0), biased_traffic(90, 1, 1.0), burst_traffic("x", 1, 1.0)):
+        assert not any(each.is_random for each in drawn.draw()[0])

@@ -85,7 +85,8 @@ def assert_delays(figures: Figures, expected_ms: list[float]) -> None:
 
 def test_every_experiment_and_run_is_found(gathered: Gathered) -> None:
     assert {name: len(each.runs) for name, each in gathered.experiments.items()} == {
-        "spohn": 2, "schmitt": 2, "morales": 7, "storm": 1, "overload": 1, "scale": 0, "backlog": 0, EVIL: 1,
+        "spohn": 2, "schmitt": 2, "morales": 7, "storm": 1, "overload": 1, "scale": 0, "backlog": 0,
+        "genera": 0, "zhang": 2, EVIL: 1,
     }  # fmt: skip
     assert gathered.experiments["scale"].notes == ["A note of scale."]
     assert gathered.experiments["spohn"].rows[1]["published"] == 18.61
@@ -131,10 +132,10 @@ def test_morales_figures_are_those_of_its_records(gathered: Gathered) -> None:
     assert gathered.run("morales", "lte-biased90-hot2s").figures.lost == 2
     farm = gathered.records.farm
     figures = gathered.run("morales", "farm").figures
-    assert figures.lost == len(list(morales.farm_missing(farm))) == 1
-    assert figures.delivered == morales.farm_delivered(farm)
-    assert figures.repeated == morales.farm_repeated(farm) == 1
-    assert figures.doubled == morales.farm_doubled(farm) + morales.farm_repeated(farm) == 2
+    assert figures.lost == len(list(morales.missing(farm))) == 1
+    assert figures.delivered == morales.delivered(farm)
+    assert figures.repeated == morales.repeated(farm) == 1
+    assert figures.doubled == morales.doubled(farm) + morales.repeated(farm) == 2
 
 
 def test_storms_figures_are_those_of_its_records(gathered: Gathered) -> None:
@@ -180,11 +181,11 @@ def test_the_page_is_sound_and_escapes_what_it_is_given(
     assert found.faults == []
     assert "<script" not in text
     assert EVIL in found.text
-    assert found.tags.count("h2") == 8 + 1
+    assert found.tags.count("h2") == 10 + 1
     assert found.tags.count("svg") > 15
     for words in (
         "Autonomous brokers, federated", "34.77 ± 3.17", "A note of storm.", "Bursts of biased traffic",
-        "Sweep of the simulator", "ValueError: no 3",
+        "Sweep of the simulator", "ValueError: no 3", "UDP publish/subscribe for sensors",
     ):  # fmt: skip
         assert words in found.text, words
 

@@ -33,6 +33,8 @@ def records() -> list[SchmittRecord]:
         make_record(Mode.STATIC, Departure.KILL, missing=range(200, 610)),
         make_record(Mode.GHOST, Departure.KILL, missing=range(200, 220)),
         make_record(Mode.PURE, Departure.KILL, missing=range(200, 205)),
+        make_record(Mode.PUBLISHED, Departure.KILL, missing=range(420, 620)),
+        make_record(Mode.LINE, Departure.KILL, missing=range(200, 210)),
         make_record(Mode.PURE, Departure.KILL, "mosquitto", missing=range(200, 215)),
         make_record(Mode.GHOST, Departure.CUT, missing=range(200, 380), missing_qos1=range(200, 380)),
         make_record(Mode.PURE, Departure.STOP, missing=range(200, 380)),
@@ -43,6 +45,14 @@ def records() -> list[SchmittRecord]:
         state(2.1, "1", "5", "waiting"),
         state(2.1, "1", "2", "up"),
     ]
+    made[3].agent = [
+        event("broker_lost", 2.25, broker="5", silent_s=0.1),
+        event("command_sent", 2.3, action="create", broker="1", far="2", carrier="hedgerow"),
+        event("broker_found", 6.1, broker="5"),
+        event("command_sent", 6.2, action="delete", broker="1", far="2", carrier="hedgerow"),
+        event("command_sent", 6.7, action="delete", broker="1", far="2", carrier="hedgerow"),
+    ]
+    made[3].bridges = [state(2.1, "1", "5", "waiting"), state(6.8, "1", "5", "up")]
     made[2].arrived["2"][1].append(Arrival(3, BEGAN_AT + 1))
     return made
 
@@ -50,12 +60,16 @@ def records() -> list[SchmittRecord]:
 def test_rows_have_their_names_and_are_those_of_killed_brokers_at_qos_0(records: list[SchmittRecord]) -> None:
     rows = {row.name: row for row in experiment.make_rows("hedgerow", records)}
     assert list(rows) == [
-        "loss/static/qos0", "loss/ghost/qos0", "loss/pure/qos0", "loss/ghost/qos1", "loss/pure/qos1",
-        "doubled", "heal/kill", "heal/cut", "mosquitto/loss/pure/qos0",
+        "loss/static/qos0", "loss/ghost-published/qos0", "loss/ghost/qos0", "loss/pure/qos0",
+        "loss/line/qos0", "loss/ghost-published/qos1", "loss/ghost/qos1", "loss/pure/qos1", "loss/line/qos1",
+        "doubled", "heal/kill", "heal/cut", "alpha/t3", "beta/ghost-published", "gamma/ghost-published",
+        "changes/ghost-published", "changes/ghost", "changes/pure", "mosquitto/loss/pure/qos0",
     ]  # fmt: skip
     assert rows["loss/static/qos0"] == Row("loss/static/qos0", "%", 41.0, 40.0)
     assert rows["loss/ghost/qos0"] == Row("loss/ghost/qos0", "%", 2.0, 20.0)
     assert rows["loss/pure/qos0"] == Row("loss/pure/qos0", "%", 0.5, 2.0)
+    assert rows["loss/ghost-published/qos0"] == Row("loss/ghost-published/qos0", "%", 20.0, 20.0)
+    assert rows["loss/line/qos0"] == Row("loss/line/qos0", "%", 1.0)
     assert rows["loss/ghost/qos1"] == Row("loss/ghost/qos1", "%", 18.0)  # the worst: the cut
     assert rows["loss/pure/qos1"].ours == 0
     assert rows["doubled"] == Row("doubled", "messages", 1)
@@ -64,9 +78,29 @@ def test_rows_have_their_names_and_are_those_of_killed_brokers_at_qos_0(records:
     assert rows["mosquitto/loss/pure/qos0"].ours == pytest.approx(1.5)
 
 
+def test_the_documents_times_and_changes_are_those_of_the_published_policy(
+    records: list[SchmittRecord],
+) -> None:
+    records[3].happened[0] = records[3].happened[0]._replace(name="t3")
+    rows = {row.name: row.ours for row in experiment.make_rows("hedgerow", records)}
+    assert rows["alpha/t3"] == pytest.approx(250)
+    assert rows["beta/ghost-published"] == pytest.approx(800)
+    assert rows["gamma/ghost-published"] == pytest.approx(302)
+    # A command that is repeated changes nothing more.
+    assert rows["changes/ghost-published"] == 2
+    assert rows["changes/pure"] == 0
+
+
+def test_transitions_are_told_with_their_times_and_bridges(records: list[SchmittRecord]) -> None:
+    assert report.transition_lines(records)[-2:] == [
+        ["hedgerow ghost-published kill", "t0", "5 goes", "250", "–", "1–2", "–"],
+        ["hedgerow ghost-published kill", "t4", "5 returns", "100", "302", "–", "1–2"],
+    ]
+
+
 def test_what_was_not_run_is_none() -> None:
     rows = {row.name: row.ours for row in experiment.make_rows("hedgerow", [])}
-    assert len(rows) == 9
+    assert len(rows) == 19
     assert set(rows.values()) == {None}
 
 
@@ -74,6 +108,7 @@ def test_stock_brokers_have_rows_of_their_own() -> None:
     rows = experiment.make_rows("mosquitto", [make_record(kind="mosquitto", missing=range(10))])
     assert [row.name for row in rows if row.ours is not None] == [
         "mosquitto/loss/pure/qos0", "mosquitto/loss/pure/qos1", "mosquitto/doubled", "mosquitto/heal/kill",
+        "mosquitto/changes/pure",
     ]  # fmt: skip
 
 
@@ -89,10 +124,11 @@ def test_notes_say_how_long_the_hub_was_away_and_who_never_came_back() -> None:
 def test_fast_runs_are_those_that_rows_need() -> None:
     fast = [str(spec) for spec in experiment.choose_runs("hedgerow", fast=True)]
     assert fast == [
-        "hedgerow static kill", "hedgerow ghost kill", "hedgerow pure kill", "mosquitto pure kill",
-        "hedgerow ghost stop", "hedgerow pure stop", "hedgerow ghost cut", "hedgerow pure cut",
+        "hedgerow static kill", "hedgerow ghost-published kill", "hedgerow ghost kill", "hedgerow pure kill",
+        "mosquitto pure kill", "hedgerow ghost stop", "hedgerow pure stop", "hedgerow ghost cut",
+        "hedgerow pure cut", "hedgerow line kill",
     ]  # fmt: skip
-    assert len(list(experiment.choose_runs("hedgerow", fast=False))) == 10
+    assert len(list(experiment.choose_runs("hedgerow", fast=False))) == 14
     assert {spec.kind for spec in experiment.choose_runs("mosquitto", fast=False)} == {"mosquitto"}
 
 
@@ -126,13 +162,14 @@ def test_losses_stand_beside_the_published_ones(records: list[SchmittRecord]) ->
     assert found["hedgerow ghost"]["kill, QoS 0"] == "2.00"
     assert found["hedgerow ghost"]["cut, QoS 1"] == "18.0"
     assert found["hedgerow ghost"]["stop, QoS 0"] == "–"
-    assert [found[f"hedgerow {mode}"]["published"] for mode in Mode] == ["40.0", "20.0", "2.00"]
+    published = [found[f"hedgerow {mode}"]["published"] for mode in Mode]
+    assert published == ["40.0", "20.0", "20.0", "2.00", "–"]
 
 
 def test_the_report(records: list[SchmittRecord], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     rows = experiment.make_rows("hedgerow", records)
-    page = report.write_report(tmp_path, TIMELINE, records, rows, ["a note <here>"])
+    page = report.write_report(tmp_path, dict.fromkeys(Mode, TIMELINE), records, rows, ["a note <here>"])
     text = page.read_text()
     assert page.name == "report.html"
     assert "loss/pure/qos0" in text

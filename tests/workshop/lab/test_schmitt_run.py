@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,16 @@ from hedgerow_workshop.lab.schmitt.brokers import Fleet
 from hedgerow_workshop.lab.schmitt.clients import read_state
 from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, SchmittSpec
 from hedgerow_workshop.lab.schmitt.run import BridgedRun
-from hedgerow_workshop.lab.schmitt.side_by_side import run_all
+from hedgerow_workshop.lab.schmitt.side_by_side import PlannedRun, run_all
 from hedgerow_workshop.lab.schmitt.timeline import GOES, RETURNS, TIMELINE, Step, Timeline
 from tests.programs import need_program
 
 STEPS = (Step("t0", 0.3, "3", GOES), Step("t4", 0.6, "3", RETURNS))
 
 
-async def perform(spec: SchmittSpec, seconds: float, directory: Path) -> SchmittRecord:
+async def perform(
+    spec: SchmittSpec, seconds: float, directory: Path, beta: float | None = None
+) -> SchmittRecord:
     timeline = Timeline(
         run_s=seconds,
         fast_s={},
@@ -32,6 +35,7 @@ async def perform(spec: SchmittSpec, seconds: float, directory: Path) -> Schmitt
         publisher="1",
         measured="2",
         steps=STEPS,
+        beta=beta,
     )
     run = BridgedRun(spec, timeline, seconds, directory)
     await run.perform(at_once)
@@ -58,6 +62,23 @@ async def test_the_agent_finds_another_way_while_the_hub_is_dead(tmp_path: Path)
     assert measure.live_bridges(record, went_at - 0.001) == {("1", "3"), ("2", "3")}
     assert measure.live_bridges(record, returned_at - 0.001) == {("1", "2")}
     assert not measure.never_heard_again(record)
+
+
+async def test_ghost_links_as_published_part_the_network_until_they_have_connected(tmp_path: Path) -> None:
+    """3, the hub, returns: 1 and 2 are parted until their ghosts are up, and at QoS 1 lose nothing."""
+    record = await perform(SchmittSpec("hedgerow", Mode.PUBLISHED, Departure.KILL), 7, tmp_path, beta=0.25)
+    went, returned = measure.transitions(record)
+    assert (went.created, went.deleted) == ({frozenset("12")}, set())
+    assert (returned.created, returned.deleted) == (set(), {frozenset("12")})
+    betas = list(measure.ghost_reconnections(record))
+    assert len(betas) == 2
+    assert returned.alpha is not None
+    assert returned.gamma is not None
+    assert min(betas) > returned.alpha
+    assert returned.gamma > returned.alpha
+    assert measure.loss_percent(record, 0) > 100 * (min(betas) - returned.alpha) / 7 - 3
+    assert measure.loss_percent(record, 1) == 0
+    assert measure.live_bridges(record, inf) == {("1", "3"), ("2", "3")}
 
 
 @pytest.mark.parametrize("departure", [pytest.param(Departure.STOP, marks=pytest.mark.soak), Departure.CUT])
@@ -104,8 +125,9 @@ async def test_a_broker_that_is_not_installed_is_named(tmp_path: Path) -> None:
 
 async def test_a_run_that_fails_says_which_and_why(tmp_path: Path) -> None:
     spec = SchmittSpec("mosquitto", Mode.PURE, Departure.KILL)
+    planned = PlannedRun(spec, 1.0, tmp_path / "none.toml")
     with pytest.raises(LabError, match=r"^mosquitto pure kill: timeline .*none.toml: No such file"):
-        await run_all([(spec, 1.0)], tmp_path / "none.toml", tmp_path, lambda text: None)
+        await run_all([planned], tmp_path, lambda text: None)
 
 
 def test_what_a_killed_run_started_ends_with_it(tmp_path: Path) -> None:

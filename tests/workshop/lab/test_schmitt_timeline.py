@@ -8,7 +8,7 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow_workshop.lab.schmitt.record import Departure
-from hedgerow_workshop.lab.schmitt.timeline import TIMELINE, read_timeline
+from hedgerow_workshop.lab.schmitt.timeline import LINE_TIMELINE, TIMELINE, read_timeline
 
 GOOD = """
 run_s = 10.0
@@ -38,7 +38,8 @@ def test_the_documents_timeline() -> None:
         ("5", "goes"), ("4", "goes"), ("3", "goes"), ("5", "returns"), ("4", "returns"), ("3", "returns"),
     ]  # fmt: skip
     at = {step.name: step.at for step in timeline.steps}
-    assert at["t4"] - at["t0"] == pytest.approx(0.4)  # the hub is away for 40 % of the run
+    assert at["t4"] - at["t1"] == pytest.approx(0.4)  # the hub is away for 40 % of the run
+    assert timeline.topology == "star"
     assert (timeline.publisher, timeline.measured, timeline.publish_interval_s) == ("1", "2", 0.01)
 
 
@@ -47,8 +48,30 @@ def test_stages_say_who_lives_between_the_steps() -> None:
     assert [stage.alive for stage in stages[:5]] == [
         ("1", "2", "3", "4", "5"), ("1", "2", "3", "4"), ("1", "2", "3"), ("1", "2"), ("1", "2", "5"),
     ]  # fmt: skip
-    assert [stage.after for stage in stages] == [None, "t0", "t1", "t2", "t4", "t5", "t6"]
+    assert [stage.after for stage in stages] == [None, "t1", "t2", "t3", "t4", "t5", "t6"]
     assert stages[-1].alive == ("1", "2", "3", "4", "5")
+
+
+def test_a_ghost_link_is_tried_beta_after_the_return_and_not_between() -> None:
+    timeline = read_timeline()
+    retry = timeline.ghost_retry()
+    assert timeline.beta == 0.18  # published: 20 % with ghost links, 2 % without
+    assert retry is not None
+    at = {step.name: step.at for step in timeline.steps}
+    attempts = [at["t1"] + retry * number for number in range(1, 8)]
+    after = [each for each in attempts if each > at["t4"]]
+    assert after[0] == pytest.approx(at["t4"] + timeline.beta)
+    assert after[0] < at["t5"]
+
+
+def test_the_broken_line() -> None:
+    timeline = read_timeline(LINE_TIMELINE)
+    assert timeline.topology == "line"
+    assert [stage.alive for stage in timeline.stages()] == [
+        ("1", "2", "3", "4", "5"), ("1", "3", "4", "5"), ("1", "2", "3", "4", "5"),
+    ]  # fmt: skip
+    assert (timeline.publisher, timeline.measured) == ("1", "5")
+    assert timeline.ghost_retry() is None
 
 
 @pytest.mark.parametrize(
@@ -77,6 +100,9 @@ def test_stages_say_who_lives_between_the_steps() -> None:
         ('name = "t0"', "", "step 1: name: is letters and digits, not None"),
         ('name = "t0"', 'name = "t0"\nfoo = 1', "step 1: foo: there is no such key"),
         ("run_s = 10.0", "run_s = ", "Invalid value"),
+        ("run_s = 10.0", 'run_s = 10.0\ntopology = "ring"', "topology: is star or line, not 'ring'"),
+        ("run_s = 10.0", "run_s = 10.0\nbeta = 0", "beta: is a number from 0.01 to 1, not 0"),
+        ('does = "returns"', 'does = "returns"\nbeta = 1', "step 2: beta: there is no such key"),
     ],
 )
 def test_what_is_wrong_is_named(line: str, instead: str, reason: str, tmp_path: Path) -> None:

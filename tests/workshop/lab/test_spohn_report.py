@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow_workshop.lab.harness.record import Received
 from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.spohn import experiment, report
-from hedgerow_workshop.lab.spohn.record import Failure, Misfortune, SpohnRecord
+from hedgerow_workshop.lab.spohn.record import (
+    Failure,
+    Misfortune,
+    Setting,
+    SpohnRecord,
+    SpohnSpec,
+    Transmissions,
+)
 from hedgerow_workshop.lab.spohn.report import BARS
 from tests.workshop.lab.spohn_records import BEGAN_AT, make_delays, make_failures
 
@@ -35,7 +43,9 @@ def test_rows_have_their_names_and_the_published_figures(records: list[SpohnReco
     assert [name for name in rows if "centralised" not in name] == [
         "delay/node7/mosquitto", "delay/node7/mosquitto/5", "delay/node7/hedgerow", "delay/node7/hedgerow/5",
         "delay/node2/mosquitto", "delay/node2/mosquitto/5", "delay/node2/hedgerow", "delay/node2/hedgerow/5",
-        "lost", "doubled", "mesh",
+        "lost", "doubled", "mesh", "distance/shortest", "document-wire/lost", "document-wire/doubled",
+        "transmissions/mosquitto", "transmissions/mosquitto/redundant",
+        "transmissions/hedgerow", "transmissions/hedgerow/redundant",
         "heal/kill", "heal/kill/slowest", "heal/cut", "heal/cut/slowest",
         "heal/kill/mosquitto", "heal/kill/slowest/mosquitto", "heal/cut/mosquitto",
         "heal/cut/slowest/mosquitto",
@@ -53,6 +63,33 @@ def test_rows_have_their_names_and_the_published_figures(records: list[SpohnReco
     assert [rows[name].ours for name in ("lost", "doubled", "mesh")] == [0, 0, 1]
     assert rows["heal/kill"].ours == pytest.approx(220)
     assert rows["heal/cut/mosquitto"].ours == pytest.approx(1_520)
+
+
+def test_transmissions_are_those_of_one_publication_of_the_longest_run(records: list[SpohnRecord]) -> None:
+    records[4].transmissions = {"6-7": Transmissions(10, 0), "4-5": Transmissions(5, 5)}
+    rows = {row.name: row.ours for row in experiment.make_rows(records, COUNTS)}
+    assert rows["transmissions/hedgerow"] == 1.5
+    assert rows["transmissions/hedgerow/redundant"] == 0.5
+    assert rows["transmissions/mosquitto"] is None
+    lines = report.transmission_lines(records[4])
+    assert lines[1:] == [["4-5", "5", "5", "0.5"], ["6-7", "10", "0", "1.00"]]
+
+
+def test_a_distance_that_is_not_the_shortest_misses_its_bar(records: list[SpohnRecord]) -> None:
+    rows = {row.name: row.ours for row in experiment.make_rows(records, COUNTS)}
+    assert rows["distance/shortest"] == 1
+    records[4].states[0]["7"]["filters"]["grid/federated/10"]["distance"] = 4
+    missed = list(BARS.missed(experiment.make_rows(records, COUNTS)))
+    assert any(line.startswith("distance/shortest misses its bar") for line in missed)
+
+
+def test_what_a_foreign_federator_lost_or_doubled_is_counted_apart(records: list[SpohnRecord]) -> None:
+    mixed = SpohnRecord(SpohnSpec("hedgerow", Setting.DOCUMENT_WIRE, 2))
+    mixed.sent = {"6": [1.0, 2.0], "4": [1.5, 2.5]}
+    mixed.arrived = {"7": [Received("6", 0, 1.1), Received("6", 0, 1.2), Received("4", 0, 1.6)]}
+    mixed.arrived["7"].append(Received("4", 1, 2.6))
+    rows = {row.name: row.ours for row in experiment.make_rows([*records, mixed], COUNTS)}
+    assert (rows["document-wire/lost"], rows["document-wire/doubled"]) == (1, 1)
 
 
 def test_the_published_figures_are_those_of_as_many_publications() -> None:
@@ -131,7 +168,7 @@ def test_the_report(records: list[SpohnRecord], tmp_path: Path) -> None:
     assert "MISSED" in text
     assert "a note &lt;here&gt;" in text
     pictures = re.findall(r'src="([^"]+)"', text)
-    assert len(pictures) == len(set(pictures)) == 2 * 4 + 2
+    assert len(pictures) == len(set(pictures)) == 3 * 4 + 2
     for picture in pictures:
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
     assert not re.search(r"https?://|<script", text)  # nothing from elsewhere

@@ -208,6 +208,8 @@ class AgentShell:
         self._redirected = {pair: told for pair, told in self._redirected.items() if pair[0] != broker}
         for driver in self._drivers:
             driver.forget(known)
+        self.agent.receive_closed(broker, self._now())
+        self._step()
 
     def receive_problem(self, broker: str, reason: str) -> None:
         self._emit(BrokerRefuses(broker, reason))

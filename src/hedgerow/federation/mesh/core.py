@@ -1,19 +1,28 @@
 """What a node knows of one core: its announcements, and the ways to it.
 
 "Any broker learns which neighboring brokers lead to the corresponding core, having as many parents as the
-allowed mesh redundancy" (§4). A node takes its distance from the neighbour from which it hears an
-announcement first and passes it on once, so that each announcement crosses a link at most once in each
-direction (Theorem 1). A parent is a neighbour that announced a smaller distance than this node did: along
-parents the distance falls, so they lead to the core and never in a circle. Where the links are equally fast
-the distance is the number of hops; otherwise it is that of the fastest way.
+allowed mesh redundancy" (§4). The distance is the number of hops by the shortest way (Theorem 2), however
+fast the links are. A parent is a neighbour that announced a smaller distance than this node did: along
+parents the distance falls, so they lead to the core and never in a circle.
+
+An announcement is passed on once, so that it crosses a link at most once in each direction (Theorem 1). Where
+links are equally fast it comes by a shortest way first. Where they are not, it may come by a longer way
+before. The first time, the node passes it on at once, and corrects what it said when it has come by a shorter
+one: a correction goes to those alone whom it may bring nearer. From then on the node knows which neighbours
+are nearer to the core than the one that was faster, and waits for them (`hold`) before it passes the next
+announcement on. So corrections end when the distances are known.
 
 The ways belong to the core, not to the filter: all meshes of one core share them.
 """
 
 from __future__ import annotations
 
+from enum import Enum
+
+from hedgerow.federation.mesh.limits import HOLD_LATE, HOLD_S, MAX_HOLD_S
 from hedgerow.federation.mesh.roster import Pending, Roster
 from hedgerow.federation.mesh.serial import NONE_YET, is_after
+from hedgerow.federation.mesh.wire import CoreAnnouncement
 
 NEVER = float("inf")
 
@@ -26,17 +35,30 @@ def order(node_id: str) -> tuple[bool, int, str]:
     return True, 0, node_id
 
 
+class Heard(Enum):
+    """What an announcement is to a node."""
+
+    FRESH = "fresh"  # to be passed on
+    LATER = "later"  # to be passed on when it has come by a shorter way
+    SHORTER = "shorter"  # It was passed on, with a distance that was too large.
+    KNOWN = "known"
+
+
 class Core:
     __slots__ = (
         "announced_version",
+        "arrived_at",
         "asked_at",
         "asked_of",
         "distance",
         "expires_at",
         "heard",
+        "held",
+        "held_until",
         "id",
         "introduced_by",
         "is_lost",
+        "late_s",
         "members",
         "order",
         "parents",
@@ -60,7 +82,14 @@ class Core:
         self.sequence = NONE_YET
         self.previous_sequence = NONE_YET
         self.distance = 0
-        """From here, as we announced it."""
+        """From here, as we announced it, or will."""
+        self.held: CoreAnnouncement | None = None
+        """The last announcement, while it is not passed on."""
+        self.held_until = NEVER
+        self.arrived_at = -NEVER
+        """When the last announcement came first."""
+        self.late_s = 0.0
+        """How long after that it came by the shortest way."""
         self.heard: dict[str, tuple[int, int]] = {}
         """Neighbour → the sequence and distance that it announced last."""
         self.parents: list[str] = []
@@ -93,22 +122,79 @@ class Core:
 
     @property
     def due_at(self) -> float:
-        return min(self.expires_at, self.settles_at, self.suspected_until)
+        return min(self.expires_at, self.settles_at, self.suspected_until, self.held_until)
 
-    def hear(self, neighbour: str, sequence: int, distance: int, redundancy: int) -> bool:
-        """An announcement that is not outdated. True when it is a fresh one, to be passed on."""
+    def hear(self, neighbour: str, sequence: int, distance: int, redundancy: int, now: float) -> Heard:
+        """An announcement that is not outdated."""
         self.heard[neighbour] = sequence, distance
-        is_fresh = is_after(sequence, self.sequence)
-        if is_fresh:
+        if is_after(sequence, self.sequence):
+            may_wait = not self.is_lost and self.repaired_sequence != self.sequence
             self.previous_sequence = self.sequence
             self.sequence = sequence
-            self.distance = distance + 1
+            self.arrived_at = now
             self.is_lost = False
             self.suspected_until = NEVER
+            self.end_hold()
+            found = Heard.LATER if may_wait and self.awaits_shorter else Heard.FRESH
+            if found is Heard.FRESH:
+                self.distance = distance + 1
+        elif self.held is not None:
+            found = Heard.LATER if self.awaits_shorter else Heard.FRESH
+            if found is Heard.FRESH:
+                self.measure(now)
+        else:
+            found = Heard.SHORTER if distance + 1 < self.distance else Heard.KNOWN
+            if found is Heard.SHORTER:
+                self._shorten(distance + 1, now)
         if distance < self.distance and neighbour not in self.parents and len(self.parents) < redundancy:
             self.parents.append(neighbour)
             self._sort_parents()
-        return is_fresh
+        return found
+
+    @property
+    def awaits_shorter(self) -> bool:
+        """Was another neighbour nearer to the core at the last announcement than any that has passed on this
+        one?"""
+        return self._nearest(self.previous_sequence) < self._nearest(self.sequence)
+
+    def _nearest(self, sequence: int) -> float:
+        return min((far for of, far in self.heard.values() if of == sequence), default=NEVER)
+
+    @property
+    def nearest(self) -> str | None:
+        """The neighbour nearest to the core of those that have passed on the last announcement."""
+        current = [neighbour for neighbour in self.heard if self._is_current(neighbour)]
+        return min(current, key=lambda neighbour: self.heard[neighbour][1], default=None)
+
+    def hold(self, announcement: CoreAnnouncement, now: float) -> None:
+        """Until it has come by the shortest way, but no longer than that takes as a rule."""
+        self.held = announcement
+        self.held_until = now + min(HOLD_S + HOLD_LATE * self.late_s, MAX_HOLD_S)
+
+    def end_hold(self) -> CoreAnnouncement | None:
+        """What was held."""
+        held, self.held, self.held_until = self.held, None, NEVER
+        return held
+
+    def measure(self, now: float) -> None:
+        """What was held is passed on: with the distance that is known by now."""
+        nearest = self._nearest(self.sequence)
+        if nearest != NEVER:
+            self._shorten(int(nearest) + 1, now)
+
+    def _shorten(self, distance: int, now: float) -> None:
+        self.distance = distance
+        self.late_s = now - self.arrived_at
+        self.parents = [
+            parent
+            for parent in self.parents
+            if not self._is_current(parent) or self.heard[parent][1] < distance
+        ]
+
+    def gains(self, neighbour: str) -> bool:
+        """May this node's distance be news that brings the neighbour nearer, or gives it a parent?"""
+        sequence, distance = self.heard.get(neighbour, (NONE_YET, 0))
+        return sequence != self.sequence or distance > self.distance
 
     @property
     def has_way(self) -> bool:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from hedgerow.federation.mesh import limits, wire
-from hedgerow.federation.mesh.core import NEVER, Core
+from hedgerow.federation.mesh.core import NEVER, Core, Heard
 from hedgerow.federation.mesh.cores import Cores
 from hedgerow.federation.mesh.limits import BOUNDS, MeshBounds
 from hedgerow.federation.mesh.local_filters import LocalFilters, Told
@@ -39,6 +39,7 @@ from hedgerow.federation.mesh.stats import MeshStats
 from hedgerow.federation.mesh.wire import (
     About,
     CoreAnnouncement,
+    Correction,
     FilterChanges,
     FilterList,
     MembershipAnnouncement,
@@ -232,7 +233,10 @@ class Federator:
         for core_id in list(neighbour.memberships):
             self._meshes.end_membership(neighbour, core_id, now)
         for core in self._cores.by_id.values():
-            if core.lose(neighbour_id, self.redundancy):
+            was_parent = core.lose(neighbour_id, self.redundancy)
+            if core.held is not None and not core.awaits_shorter:
+                self._end_hold(core, now)
+            if was_parent:
                 self._parents_changed(core, now)
                 if core.members or (core.roster.filters and not core.has_way):
                     self._ask_repair(core, None, now)
@@ -267,6 +271,8 @@ class Federator:
                     self._cores.receive_list(neighbour, entry, now)
                 case Repair():
                     self._receive_repair(neighbour, entry, now)
+                case Correction():
+                    self._receive_correction(neighbour, entry, now)
                 case _:
                     self._ignore("not from a client")
         self._finish(now)
@@ -275,9 +281,7 @@ class Federator:
         if entry.core == self.node_id:
             self._hear_of_own(entry.sequence, now)
             return
-        is_core_itself = entry.core == neighbour.id
-        if entry.distance >= limits.MAX_DISTANCE or (entry.distance == 0) != is_core_itself:
-            self._ignore("impossible distance")
+        if not self._is_possible(neighbour, entry.core, entry.distance):
             return
         if not 0 < entry.lifetime_s <= limits.MAX_LIFETIME_S:
             self._ignore("impossible lifetime")
@@ -286,19 +290,19 @@ class Federator:
         if core is None or is_after(core.sequence, entry.sequence):
             self._ignore("too many cores" if core is None else "outdated")
             return
-        was_lost, parents = core.is_lost, list(core.parents)
-        is_fresh = core.hear(neighbour.id, entry.sequence, entry.distance, self.redundancy)
+        was_lost, parents, sequence = core.is_lost, list(core.parents), core.sequence
+        heard = core.hear(neighbour.id, entry.sequence, entry.distance, self.redundancy, now)
+        is_fresh = core.sequence != sequence
         if is_fresh:
             core.expires_at = now + entry.lifetime_s
-            core.settles_at = now + limits.SETTLE_S
             core.announced_version = entry.changes.version
-            others = [other for other in self._neighbours if other != neighbour.id]
-            passed_on = entry._replace(distance=core.distance)
-            self._out.put(others, MeshKind.CORE_ANN, wire.encode_core_announcement(passed_on))
-            self._schedule(core)
+            if heard is Heard.LATER:
+                core.hold(entry, now)
+            core.settles_at = max(now + limits.SETTLE_S, core.held_until if core.held else now)
         elif core.is_lost:
             # By a link that came up, one tells of it who may still have a way to it, or lost it as well.
             self._send_repair([neighbour.id], core)
+        self._tell_of_heard(core, heard, entry, neighbour.id)
         self._cores.follow(core, neighbour, entry.changes, now)
         if core.is_settled:
             core.settle(self.redundancy)
@@ -306,6 +310,44 @@ class Federator:
             self._parents_changed(core, now)
         elif is_fresh:
             self._meshes.dirty[core] = None  # Membership is "published for every new core announcement" (§4).
+
+    def _receive_correction(self, neighbour: Neighbour, entry: Correction, now: float) -> None:
+        core = self._cores.by_id.get(entry.core)
+        if core is None or core.sequence != entry.sequence:
+            self._ignore("unknown core" if core is None else "outdated")
+        elif self._is_possible(neighbour, entry.core, entry.distance):
+            parents = list(core.parents)
+            heard = core.hear(neighbour.id, entry.sequence, entry.distance, self.redundancy, now)
+            self._tell_of_heard(core, heard, core.held, neighbour.id)
+            if parents != core.parents:
+                self._parents_changed(core, now)
+
+    def _is_possible(self, neighbour: Neighbour, core_id: str, distance: int) -> bool:
+        is_possible = distance < limits.MAX_DISTANCE and (distance == 0) == (core_id == neighbour.id)
+        if not is_possible:
+            self._ignore("impossible distance")
+        return is_possible
+
+    def _tell_of_heard(self, core: Core, heard: Heard, entry: CoreAnnouncement | None, by: str) -> None:
+        if heard is Heard.FRESH and entry is not None:
+            self._pass_on(core, core.end_hold() or entry, by)
+        elif heard is Heard.SHORTER:
+            correction = wire.encode_correction(Correction(core.id, core.sequence, core.distance))
+            others = [each for each in self._neighbours if each != by and core.gains(each)]
+            self._out.put(others, MeshKind.DISTANCE, correction)
+        self._schedule(core)
+
+    def _pass_on(self, core: Core, entry: CoreAnnouncement, heard_from: str | None) -> None:
+        others = [other for other in self._neighbours if other != heard_from]
+        passed_on = entry._replace(distance=core.distance)
+        self._out.put(others, MeshKind.CORE_ANN, wire.encode_core_announcement(passed_on))
+
+    def _end_hold(self, core: Core, now: float) -> None:
+        """Nobody who is nearer to the core passes it on."""
+        held = core.end_hold()
+        if held is not None:
+            core.measure(now)
+            self._pass_on(core, held, core.nearest)
 
     def _hear_of_own(self, sequence: int, now: float) -> None:
         """Of this node as a core: an echo; or one of an earlier life or an invented one. This life's replaces
@@ -415,6 +457,11 @@ class Federator:
             core.suspected_until = NEVER
             core.is_lost = True
             self._parents_changed(core, now)
+        if core.held_until <= now:
+            parents = list(core.parents)
+            self._end_hold(core, now)
+            if parents != core.parents:
+                self._parents_changed(core, now)
         if core.settles_at <= now:
             core.settles_at = NEVER
             self._settle(core, now)

@@ -17,6 +17,12 @@ EARLY_S = 0.1
 # one stay, so that routes do not change back and forth with each announcement.
 SETTLE_S = 0.2
 
+# An announcement that came by a longer way than the last one waits for the shorter one: so long, and a good
+# part of how much later that was the last time.
+HOLD_S = 0.05
+HOLD_LATE = 1.5
+MAX_HOLD_S = 1.0
+
 # Since someone asked for an announcement and none came: the way of the question and of the answer.
 GRACE_S = 0.15
 GRACE_PER_HOP_S = 0.02

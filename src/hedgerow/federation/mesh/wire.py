@@ -1,11 +1,11 @@
 """The control messages between federators, as bytes.
 
 A packet is a version, a kind, and entries of that kind up to its end. The kinds are the document's CORE_ANN,
-MESH_MEMB_ANN, NEW_REGULAR_TOPIC and DATA, and three that it does not have: ASK and LIST, by which filters are
-told once and not with each announcement, and REPAIR, by which an early announcement is asked for. No entry
-names its sender: that is whoever is at the other end of the link. The number of DATA is reserved:
-publications travel on the neighbours' own MQTT connection, or in the frames of a tunnel
-(`federation/tunnel`).
+MESH_MEMB_ANN, NEW_REGULAR_TOPIC and DATA, and four that it does not have: ASK and LIST, by which filters are
+told once and not with each announcement, REPAIR, by which an early announcement is asked for, and DISTANCE,
+by which one that was passed on is corrected. No entry names its sender: that is whoever is at the other end
+of the link. The number of DATA is reserved: publications travel on the neighbours' own MQTT connection, or in
+the frames of a tunnel (`federation/tunnel`).
 
 Numbers are little-endian in groups of seven bits; texts are UTF-8 behind their length; of a row of filters
 each says how many bytes it shares with the one before. `decode` takes what anyone may have sent: it raises
@@ -44,6 +44,7 @@ class MeshKind(IntEnum):
     ASK = 5  # please send this list whole
     LIST = 6  # the filters of a core
     REPAIR = 7  # a way to this core is lost: may it announce itself anew
+    DISTANCE = 8  # this core, whose last announcement I have passed on, is nearer than I said
 
 
 _KINDS = {kind.value: kind for kind in MeshKind}
@@ -105,12 +106,20 @@ class Repair(NamedTuple):
     """The announcement by which the lost way was known."""
 
 
+class Correction(NamedTuple):
+    core: str
+    sequence: int
+    """Of the announcement that was passed on."""
+    distance: int
+    """From the sender to the core: smaller than it was told."""
+
+
 class RegularTopic(NamedTuple):
     topic_filter: str
     is_subscribed: bool
 
 
-Entry = CoreAnnouncement | MembershipAnnouncement | RegularTopic | Question | FilterList | Repair
+Entry = CoreAnnouncement | MembershipAnnouncement | RegularTopic | Question | FilterList | Repair | Correction
 
 
 def encode_packet(kind: MeshKind, entries: Iterable[bytes]) -> bytes:
@@ -144,6 +153,10 @@ def encode_list(entry: FilterList) -> bytes:
 
 def encode_repair(entry: Repair) -> bytes:
     return encode_text(entry.core) + encode_numbers(entry.sequence)
+
+
+def encode_correction(entry: Correction) -> bytes:
+    return encode_text(entry.core) + encode_numbers(entry.sequence, entry.distance)
 
 
 def kind_of(payload: bytes) -> MeshKind:
@@ -317,6 +330,10 @@ def _read_repair(reader: MeshPacketReader) -> Repair:
     return Repair(reader.name(), reader.number())
 
 
+def _read_correction(reader: MeshPacketReader) -> Correction:
+    return Correction(reader.name(), *reader.numbers(2))
+
+
 _READERS: dict[MeshKind, Callable[[MeshPacketReader], Entry]] = {
     MeshKind.CORE_ANN: _read_core_announcement,
     MeshKind.MESH_MEMB_ANN: _read_membership,
@@ -324,6 +341,7 @@ _READERS: dict[MeshKind, Callable[[MeshPacketReader], Entry]] = {
     MeshKind.ASK: _read_question,
     MeshKind.LIST: _read_list,
     MeshKind.REPAIR: _read_repair,
+    MeshKind.DISTANCE: _read_correction,
 }
 
 

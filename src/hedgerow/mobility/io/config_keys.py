@@ -220,6 +220,13 @@ MOBILITY_KEYS = (
         "topics that a mobile broker keeps at most (no bound)",
     ),
     _key(
+        "score",
+        "--hot-score",
+        "NAME",
+        read_one_of("window", "published"),
+        "rank topics by their events in the window, or as published: by all that they ever had too (window)",
+    ),
+    _key(
         "algorithm",
         "--hot-algorithm",
         "NAME",

@@ -9,6 +9,7 @@ from hedgerow.hot.hot_topics import HotTopics
 from hedgerow.hot.observer import HotObserver
 from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mobility.hot_state import HotState
+from hedgerow.mobility.monitoring import make_hot_topics
 from hedgerow.mobility.status import describe_hot
 from hedgerow.node.part import NEVER, NodeContext, Part
 
@@ -26,7 +27,7 @@ class Monitoring(Part):
 
     async def start(self) -> None:
         settings, broker = self.node.config.of(MobilityConfig).settings, self.node.broker
-        self.monitor = HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity)
+        self.monitor = make_hot_topics(settings)
         self.state = HotState(broker, self.monitor, self.node.clock())
         broker.observe(HotObserver(self.monitor))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from hedgerow.errors import RefusedError
 from hedgerow.message import MAX_ORIGIN, Message, Properties
@@ -53,7 +53,9 @@ class _Head(NamedTuple):
 class PublishEncoder:
     """Messages to PUBLISH packets, within what the server's CONNACK allows."""
 
-    _overhead = 16  # bytes of a packet, at most, beside topic, payload and the message's own properties
+    _overhead: ClassVar = (
+        16  # bytes of a packet, at most, beside topic, payload and the message's own properties
+    )
 
     def __init__(
         self,
@@ -168,7 +170,7 @@ class PublishEncoder:
 class IdentifyingEncoder(PublishEncoder):
     """Each message goes with its id."""
 
-    _overhead = PublishEncoder._overhead + 64 + 4 * MAX_ORIGIN
+    _overhead: ClassVar = PublishEncoder._overhead + 64 + 4 * MAX_ORIGIN
 
     def encode(self, message: Message, now: float, packet_id: int = 0, dup: bool = False) -> bytes:
         head = self._heads.get(message.topic)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.message import Message
 from hedgerow.multicast.acknowledging import Receipt
-from hedgerow.multicast.groups import CONTROL_TOPIC
+from hedgerow.multicast.groups import CONTROL_TOPIC, IPV4_GROUPS, ipv6_groups
 from hedgerow.multicast.io import mdns, sockets
 from hedgerow.multicast.io.group_sockets import Receivers, Senders, SocketStats
 from hedgerow.multicast.io.interfaces import (
@@ -34,7 +34,7 @@ from hedgerow.multicast.io.options import MulticastOptions, name_of
 from hedgerow.multicast.io.peer_names import PeerNames
 from hedgerow.multicast.io.watch import InterfaceWatch
 from hedgerow.multicast.keys import Keyring
-from hedgerow.multicast.limits import MAX_DATAGRAM_BYTES, MulticastLimits, datagram_bytes
+from hedgerow.multicast.limits import MAX_DATAGRAM_BYTES, SCOPES, MulticastLimits, datagram_bytes
 from hedgerow.multicast.member import Member
 from hedgerow.multicast.peers import PeerAddress
 from hedgerow.multicast.topic_groups import ComputedGroups, NamedGroups, TopicGroups
@@ -117,6 +117,11 @@ class MulticastEndpoint:
         return name_of(in_use or self.options.interfaces, self.options.port)
 
     @property
+    def _how(self) -> str:
+        naming = "groups by multicast DNS" if self.options.has_names(self.ip) else "computed groups"
+        return f"IPv{self.ip} and {naming}"
+
+    @property
     def own_port(self) -> int:
         """Where single datagrams reach this member."""
         assert self._own is not None
@@ -153,7 +158,7 @@ class MulticastEndpoint:
             await self._end()
             await self.multicast_dns.stop()
             raise
-        logger.info("%s: with IPv%d, as %s, port %d", self.name, self.ip, self.member.origin, self.own_port)
+        logger.info("%s: with %s, as %s, port %d", self.name, self._how, self.member.origin, self.own_port)
         if not options.interfaces and is_loopback(self._choice):
             logger.warning("%s: no network but this machine's own: only programs here are heard", self.name)
         if keys is None:
@@ -174,7 +179,7 @@ class MulticastEndpoint:
             payload_bytes=self.options.max_payload,
             patience_s=self.options.patience_s,
             datagram_bytes=datagram_bytes(smallest_mtu(self._choice)),
-            new_topic_s=1.0 if self.ip == 4 else 0.5,
+            new_topic_s=1.0 if self.options.has_names(self.ip) else 0.5,
         )
         self.member = Member(
             self.clock(), random.SystemRandom(), keys=keys, limits=limits, hears_itself=self._hears_itself
@@ -186,9 +191,10 @@ class MulticastEndpoint:
         ip, _ = self._choice
         options = self.options
         topics = None
-        if ip == 4:
-            mdns.check_port()
-            self.groups = topics = NamedGroups(random.SystemRandom().random)
+        if options.has_names(ip):
+            mdns.check_port(ip)
+            groups = IPV4_GROUPS if ip == 4 else ipv6_groups(SCOPES[options.scope])
+            self.groups = topics = NamedGroups(groups, random.SystemRandom().random)
         else:
             self.groups = ComputedGroups(options.scope)
         self.receivers = Receivers(self._choice, options.port, self.stats, self._read)
@@ -526,7 +532,7 @@ class MulticastEndpoint:
             logger.warning("%s; waiting for that to change", error)
             self._is_away = True
             return
-        logger.info("%s: with IPv%d now", self.name, self.ip)
+        logger.info("%s: with %s now", self.name, self._how)
         self._reopening = self._loop.create_task(multicast_dns.stop())
         self._change_topics(
             [(topic, True) for topic in self._hearing], [(topic, True) for topic in self._publishing]

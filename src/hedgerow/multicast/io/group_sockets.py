@@ -36,7 +36,7 @@ class SocketStats:
     send_errors: int = 0
     """Datagrams that the system refused: no buffer, no route, the interface is away."""
     unresolved: int = 0
-    """Datagrams to a topic whose IPv4 group is not known yet; its first messages go another way too."""
+    """Datagrams to a topic whose group is not known yet; its first messages go another way too."""
     groups_refused: int = 0
     """Groups that could not be joined: too many, or the system said no."""
 

@@ -52,7 +52,7 @@ def choose(options: MulticastOptions) -> Choice:
     Interfaces that were named must all work. Of the others, the loopback interface is used only when
     there is no other: members on this machine hear each other through any interface.
     """
-    versions = (6, 4) if options.ip is None else (options.ip,)
+    versions = options.ip_versions
     return _choose_named(options, versions) if options.interfaces else _choose_all(options, versions)
 
 

@@ -1,8 +1,8 @@
-"""Multicast DNS, through the `zeroconf` library: names of topics with IPv4, and other members.
+"""Multicast DNS, through the `zeroconf` library: names of topics, where they have any, and other members.
 
 Each member is announced as a service `_hedgerow-mc._udp.local.` with its own port, and those found are
 told to `add_peer`: where the network lets mDNS pass and filters other multicast, they can still be sent
-copies. With IPv4 the names of topics are asked for, announced and taken back as `NamedGroups` says.
+copies. The names of topics are asked for, announced and taken back as `NamedGroups` says.
 
 The library is slow to import, and is started in the background: a command that sends one message and
 ends does not wait for it.
@@ -32,7 +32,9 @@ logger = logging.getLogger(__name__)
 MEMBER_SERVICE = "_hedgerow-mc._udp.local."
 TOPIC_SERVICE = "_hedgerow-topic._udp.local."
 MDNS_PORT = 5353
-_TYPE_A = _CLASS_IN = 1  # RFC 1035 §3.2
+_CLASS_IN = 1  # RFC 1035 §3.2
+_ADDRESS_TYPES = {4: 1, 6: 28}  # A, and AAAA (RFC 3596)
+_FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 # Topics have to be resolved soon. Peers are a fallback, and nothing to one-shot commands.
 START_TOPICS_S = 0.02
@@ -43,24 +45,24 @@ LOOKUP_MS = 3_000
 MAX_LOOKUPS = 32  # Anyone can announce members; each is looked up.
 
 
-def check_port() -> None:
+def check_port(ip: int) -> None:
     """Raises ConfigError when another program keeps multicast DNS to itself."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(_FAMILIES[ip], socket.SOCK_DGRAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             probe.bind(("", MDNS_PORT))
         except OSError as error:
             raise ConfigError(
-                f"IPv4 multicast needs multicast DNS, and UDP port {MDNS_PORT} cannot be shared with the "
-                f"program that has it ({reason_of(error)}); `ss -ulpn 'sport = :{MDNS_PORT}'` names it. "
-                "IPv6 multicast (ip=6) works without."
+                f"IPv{ip} multicast needs multicast DNS here, and UDP port {MDNS_PORT} cannot be shared with "
+                f"the program that has it ({reason_of(error)}); `ss -ulpn 'sport = :{MDNS_PORT}'` names it. "
+                "IPv6 multicast with computed groups (ip=6) works without."
             ) from None
 
 
 class MulticastDns:
-    """`topics` are the names to follow, with IPv4. `on_regrouped` is told the topics whose groups are
-    others now."""
+    """`topics` are the names to follow, if topics have any. `on_regrouped` is told the topics whose groups
+    are others now."""
 
     def __init__(
         self,
@@ -157,9 +159,15 @@ class MulticastDns:
         self._zeroconf = AsyncZeroconf(interfaces=self._interfaces, ip_version=version)
         await self._zeroconf.zeroconf.async_wait_for_start()
         if self._topics is not None:
-            self._zeroconf.zeroconf.async_add_listener(_make_listener(self.receive_address), None)
+            self._zeroconf.zeroconf.async_add_listener(
+                _make_listener(self._family, self.receive_address), None
+            )
             self._topics.ready(self._clock())
             self.flush()
+
+    @property
+    def _family(self) -> socket.AddressFamily:
+        return _FAMILIES[self._choice.ip]
 
     @property
     def _interfaces(self) -> list[Any]:
@@ -200,6 +208,11 @@ class MulticastDns:
             return
         questions = topics.take_questions()
         if questions:
+            # What was announced before anyone here wanted to know is not said again within a second (RFC 6762
+            # §6), and a publisher would have chosen another group by then.
+            for name in questions:
+                for address in () if topics.knows(name) else self.heard(name):
+                    self._loop.call_soon(self.receive_address, name, address, False)
             self._ask(self._zeroconf.zeroconf, questions)
         for name, group in topics.take_announcements():
             self._start(self._announce(name, group))
@@ -215,12 +228,25 @@ class MulticastDns:
             self._topics.receive_address(name, address, is_farewell, self._clock())
             self.flush()
 
+    def heard(self, name: str) -> list[str]:
+        """The groups of a name that have been announced and not taken back, whether it is followed or not."""
+        from zeroconf import DNSAddress, current_time_millis  # type: ignore[attr-defined]
+
+        if self._zeroconf is None:
+            return []
+        cache, now = self._zeroconf.zeroconf.cache, current_time_millis()
+        return [
+            socket.inet_ntop(self._family, record.address)
+            for record in cache.get_all_by_details(name, _ADDRESS_TYPES[self._choice.ip], _CLASS_IN)
+            if isinstance(record, DNSAddress) and not record.is_expired(now)
+        ]
+
     def _ask(self, zeroconf: Zeroconf, names: list[str]) -> None:
         from zeroconf import DNSOutgoing, DNSQuestion  # type: ignore[attr-defined]
 
         question = DNSOutgoing(0)
         for name in names:
-            question.add_question(DNSQuestion(name, _TYPE_A, _CLASS_IN))
+            question.add_question(DNSQuestion(name, _ADDRESS_TYPES[self._choice.ip], _CLASS_IN))
         zeroconf.async_send(question)
 
     async def _announce(self, name: str, group: str | None) -> None:
@@ -246,7 +272,7 @@ class MulticastDns:
                 sending = await self._zeroconf.async_unregister_service(info)
         elif info is None:
             instance = f"{self._sender}-{name.removesuffix('.local.')[-32:]}"
-            addresses = [socket.inet_aton(group)]
+            addresses = [socket.inet_pton(self._family, group)]
             info = ServiceInfo(
                 TOPIC_SERVICE, f"{instance}.{TOPIC_SERVICE}", self._port, server=name, addresses=addresses
             )
@@ -256,7 +282,7 @@ class MulticastDns:
                 info, cooperating_responders=True, strict=False
             )
         else:
-            info.addresses = [socket.inet_aton(group)]
+            info.addresses = [socket.inet_pton(self._family, group)]
             sending = await self._zeroconf.async_update_service(info)
         if sending is not None:
             await sending
@@ -265,8 +291,7 @@ class MulticastDns:
 
     @property
     def _own_addresses(self) -> list[bytes]:
-        family = socket.AF_INET if self._choice.ip == 4 else socket.AF_INET6
-        return [socket.inet_pton(family, each.address) for each in self._choice.interfaces]
+        return [socket.inet_pton(self._family, each.address) for each in self._choice.interfaces]
 
     async def _announce_member(self) -> None:
         from zeroconf import ServiceInfo
@@ -326,15 +351,19 @@ class MulticastDns:
                 return
 
 
-def _make_listener(receive_address: Callable[[str, str, bool], None]) -> Any:
-    """Hears every record that arrives; the class can only be written once the library is imported."""
+def _make_listener(family: socket.AddressFamily, receive_address: Callable[[str, str, bool], None]) -> Any:
+    """Hears every address of this IP version that arrives; the class can only be written once the library is
+    imported."""
     from zeroconf import DNSAddress, RecordUpdate, RecordUpdateListener  # type: ignore[attr-defined]
+
+    size = 4 if family == socket.AF_INET else 16
 
     class MdnsListener(RecordUpdateListener):
         def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
             for update in records:
                 record = update.new
-                if isinstance(record, DNSAddress) and len(record.address) == 4:
-                    receive_address(record.name, socket.inet_ntoa(record.address), record.is_expired(now))
+                if isinstance(record, DNSAddress) and len(record.address) == size:
+                    address = socket.inet_ntop(family, record.address)
+                    receive_address(record.name, address, record.is_expired(now))
 
     return MdnsListener()

@@ -1,7 +1,7 @@
 """How a member takes part in multicast, and the URL that says it.
 
-    multicast://[INTERFACE[,INTERFACE…]][:PORT][?ip=4&scope=site&peer=HOST[:PORT]&key=FILE&max_payload=BYTES
-                                                 &patience=SECONDS]
+    multicast://[INTERFACE[,INTERFACE…]][:PORT][?ip=4&scope=site&naming=mdns&peer=HOST[:PORT]&key=FILE
+                                                 &max_payload=BYTES&patience=SECONDS]
 
 `multicast://` alone is right in most places: every interface that can, on the default port.
 """
@@ -28,6 +28,8 @@ LARGEST_PAYLOAD = 4 * 1024 * 1024
 PATIENCE_S = MulticastLimits().patience_s
 LONGEST_PATIENCE_S = 3_600.0
 
+NAMINGS = ("computed", "mdns")
+
 _INTERFACE = re.compile(r"[^\s/:,?#]{1,15}")  # IFNAMSIZ, with its end, is 16
 _PEER = re.compile(r"(?:\[(?P<literal>[^\]]+)\]|(?P<host>[^:\[\]/?#@\s]+))(?::(?P<port>[0-9]{1,5}))?")
 
@@ -40,6 +42,9 @@ class MulticastOptions:
     """How far an IPv6 group reaches: interface, link or site."""
     ip: int | None = None
     """4 or 6; None: 6 where the interfaces can, else 4."""
+    naming: str | None = None
+    """How the group of a topic is found: computed, which takes IPv6, or by multicast DNS (mdns). None:
+    computed with IPv6, else mdns."""
     port: int = DEFAULT_PORT
     """Of every group. A member's own port is the next one, if that is free."""
     peers: tuple[str, ...] = ()
@@ -58,6 +63,12 @@ class MulticastOptions:
             raise ConfigError(f'scope "{self.scope}": there are {", ".join(SCOPES)}')
         if self.ip not in (None, 4, 6):
             raise ConfigError(f"ip is {self.ip}: there are 4 and 6")
+        if self.naming not in (None, *NAMINGS):
+            raise ConfigError(f'naming "{self.naming}": there are {", ".join(NAMINGS)}')
+        if self.naming == "computed" and self.ip == 4:
+            raise ConfigError(
+                "naming computed needs IPv6: IPv4 has too few groups to compute one; leave out ip=4"
+            )
         if not 0 < self.port < 65_535:
             raise ConfigError(f"port {self.port} is not from 1 to 65534: the one after it is used too")
         if not 0 < self.max_payload <= LARGEST_PAYLOAD:
@@ -68,6 +79,17 @@ class MulticastOptions:
             parse_peer(peer, self.port + 1)
 
     @property
+    def ip_versions(self) -> tuple[int, ...]:
+        """Those that will do, the better one first."""
+        if self.ip is not None:
+            return (self.ip,)
+        return (6,) if self.naming == "computed" else (6, 4)
+
+    def has_names(self, ip: int) -> bool:
+        """Whether groups are found by multicast DNS, with this IP version."""
+        return ip == 4 or self.naming == "mdns"
+
+    @property
     def url(self) -> str:
         """The URL that `read_options` reads these options from."""
         asked: list[tuple[str, object]] = []
@@ -75,6 +97,8 @@ class MulticastOptions:
             asked.append(("ip", self.ip))
         if self.scope != "link":
             asked.append(("scope", self.scope))
+        if self.naming is not None:
+            asked.append(("naming", self.naming))
         asked += [("peer", peer) for peer in self.peers]
         if self.key_file is not None:
             asked.append(("key", self.key_file))
@@ -113,8 +137,8 @@ def read_options(host: str, port: int, rest: str) -> MulticastOptions:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name == "peer":
             peers.append(value)
-        elif name not in ("ip", "scope", "key", "max_payload", "patience"):
-            known = "ip, scope, peer, key, max_payload and patience"
+        elif name not in ("ip", "scope", "naming", "key", "max_payload", "patience"):
+            known = "ip, scope, naming, peer, key, max_payload and patience"
             raise ConfigError(f'"{name}" in a multicast URL: there are {known}')
         elif name in single:
             raise ConfigError(f'"{name}" is twice in a multicast URL')
@@ -124,6 +148,7 @@ def read_options(host: str, port: int, rest: str) -> MulticastOptions:
         interfaces=interfaces,
         scope=single.get("scope", "link"),
         ip=_read_number("ip", single["ip"]) if "ip" in single else None,
+        naming=single.get("naming"),
         port=port,
         peers=tuple(peers),
         key_file=Path(single["key"]).expanduser() if single.get("key") else None,

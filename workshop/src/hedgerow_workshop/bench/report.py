@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from hedgerow import native
 from hedgerow.errors import ConfigError
 
 Better = Literal["higher", "lower"]
@@ -105,6 +106,7 @@ def machine() -> dict[str, object]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
+        "hedgerow": str(native.STATE),
     }
 
 

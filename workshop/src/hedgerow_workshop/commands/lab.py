@@ -101,12 +101,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PART",
         action="append",
         default=[],
-        help="of backlog, this part alone; may be repeated",
+        help="of backlog or morales, this part alone; may be repeated",
     )
     storm = parser.add_argument_group("run storm", "what the storm is made of")
     for flag, kind, metavar, text in STORM_SETTINGS:
         storm.add_argument(flag, metavar=metavar, type=kind, help=text)
     storm.add_argument("--durable", action="store_true", default=None, help="nodes keep sessions on the disk")
+
+
+IN_PARTS = ("backlog", "morales")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -148,7 +151,7 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     settings = _read_settings(arguments)
     if settings and name != "storm":
         raise ConfigError(f"{name} takes no --{next(iter(settings)).replace('_', '-')}")
-    if arguments.part and name != "backlog":
+    if arguments.part and name not in IN_PARTS:
         raise ConfigError(f"{name} takes no --part")
     request = Request(
         arguments.fast, arguments.out, arguments.broker, arguments.timeline, _tell, settings, arguments.part

@@ -7,6 +7,10 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "hedgerow_workshop.lab.backlog.experiment",
         "what waits on the disk: slow readers, a full disk, a start",
     ),
+    "genera": (
+        "hedgerow_workshop.lab.genera.experiment",
+        "publish/subscribe with no server: a vacuum, a mop and a home",
+    ),
     "morales": (
         "hedgerow_workshop.lab.morales.experiment",
         "brokers that move: they keep the topics that are hot",
@@ -27,5 +31,9 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
     "storm": (
         "hedgerow_workshop.lab.storm.experiment",
         "clients handed over all the time: a topic goes hot and cold",
+    ),
+    "zhang": (
+        "hedgerow_workshop.lab.zhang.experiment",
+        "UDP sensors: a weather station in nine steps",
     ),
 }

@@ -22,7 +22,8 @@ METRICS_S = 20.0
 
 _LISTENING = re.compile(rb"^listening mqtt://[\d.]+:(\d+)", re.MULTILINE)
 _ADDRESS = re.compile(rb"^listening (\w+)://([\d.]+):(\d+)", re.MULTILINE)
-_METRIC = re.compile(r"^(\w+?)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+_METRIC = re.compile(r"^(\w+?)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 # What is durable must outlive SIGKILL as far as it can; no queue is bounded, since none may lose anything.
 _MOSQUITTO = """\
@@ -45,6 +46,9 @@ SUBSCRIPTION_LOG = "\n".join((*MOSQUITTO_LINES, *_TOLD_TOO, ""))
 
 class BrokerProgram(LabProgram):
     """It listens for MQTT at one address alone. Port 0: the system chooses one, which it keeps."""
+
+    wrapper: tuple[str, ...] = ()
+    """The command that runs it, such as one that gives it a file system or a network of its own."""
 
     def __init__(self, broker: str, directory: Path, host: str = HERE, port: int = 0) -> None:
         super().__init__(f"broker {broker}", directory)
@@ -70,8 +74,6 @@ class Hedgerow(BrokerProgram):
     """More words of `hedgerow up`."""
     http: str = "off"
     is_durable = True
-    wrapper: tuple[str, ...] = ()
-    """The command that runs it, such as one that gives it a file system of its own."""
 
     async def start(self) -> None:
         words = ["up", "--mqtt", f"{self.host}:{self.port}", "--ws", "off", "--http", self.http]
@@ -88,20 +90,32 @@ class Hedgerow(BrokerProgram):
         return found is not None
 
     def listens_at(self, scheme: str) -> tuple[str, int]:
-        for found, host, port in _ADDRESS.findall(self.output.read_bytes()):
-            if found.decode() == scheme:
-                return host.decode(), int(port)
-        raise LookupError(f"{self.name} does not serve {scheme}")
+        return listens_at(self, scheme)
 
     def metrics(self) -> dict[str, float]:
         """The sums over their labels."""
-        host, port = self.listens_at("http")
-        with urlopen(f"http://{host}:{port}/metrics", timeout=METRICS_S) as answer:
-            text = answer.read().decode()
         found: dict[str, float] = {}
-        for name, value in _METRIC.findall(text):
-            found[name] = found.get(name, 0.0) + float(value)
+        for name, _, value in read_metrics(self):
+            found[name] = found.get(name, 0.0) + value
         return found
+
+
+def listens_at(program: LabProgram, scheme: str) -> tuple[str, int]:
+    """As it has told on its standard output."""
+    for found, host, port in _ADDRESS.findall(program.output.read_bytes()):
+        if found.decode() == scheme:
+            return host.decode(), int(port)
+    raise LookupError(f"{program.name} does not serve {scheme}")
+
+
+def read_metrics(program: LabProgram) -> list[tuple[str, dict[str, str], float]]:
+    """Names, labels and values."""
+    host, port = listens_at(program, "http")
+    with urlopen(f"http://{host}:{port}/metrics", timeout=METRICS_S) as answer:
+        text = answer.read().decode()
+    return [
+        (name, dict(_LABEL.findall(labels)), float(value)) for name, labels, value in _METRIC.findall(text)
+    ]
 
 
 class Mosquitto(BrokerProgram):
@@ -128,7 +142,7 @@ class Mosquitto(BrokerProgram):
                 )
             )
             self.log.unlink(missing_ok=True)
-            self.launch([program, "-c", str(self.directory / "mosquitto.conf")])
+            self.launch([*self.wrapper, program, "-c", str(self.directory / "mosquitto.conf")])
             try:
                 await self.wait_until(lambda: b" running" in self.log.read_bytes(), "running")
             except LabError:

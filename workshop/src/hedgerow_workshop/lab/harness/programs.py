@@ -17,7 +17,7 @@ from hedgerow.pipeline.program import Program
 READY_S = 20.0
 POLL_S = 0.02
 
-_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+_MEMORY = re.compile(r"^(VmHWM|VmRSS):\s+(\d+) kB", re.MULTILINE)
 
 
 class LabError(HedgerowError):
@@ -40,12 +40,18 @@ class LabProgram(Program):
 
     def peak_mib(self) -> float:
         """The most memory that it has had at once since it was started; 0: it does not run."""
+        return self._memory_mib().get("VmHWM", 0.0)
+
+    def memory_mib(self) -> float:
+        """What it has now; 0: it does not run."""
+        return self._memory_mib().get("VmRSS", 0.0)
+
+    def _memory_mib(self) -> dict[str, float]:
         if self.process is not None:
             with suppress(OSError):
-                found = _PEAK.search(Path(f"/proc/{self.process.pid}/status").read_text())
-                if found is not None:
-                    return int(found[1]) / 1024
-        return 0.0
+                text = Path(f"/proc/{self.process.pid}/status").read_text()
+                return {name: int(kib) / 1024 for name, kib in _MEMORY.findall(text)}
+        return {}
 
 
 class Scope:

@@ -76,6 +76,7 @@ class Subject:
     def begin(self, traffic: str, publications: Sequence[PlannedPublication], warm_up: int) -> MoralesRecord:
         spec = MoralesSpec(self._batch.uplink, traffic, self.algorithm)
         self._record = MoralesRecord(spec, warm_up, [each.topic for each in publications])
+        self._record.random = [each.is_random for each in publications]
         return self._record
 
     async def publish(self, publications: Sequence[PlannedPublication], begin_at: float) -> None:

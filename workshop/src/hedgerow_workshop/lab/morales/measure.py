@@ -11,7 +11,7 @@ from statistics import mean
 
 from hedgerow_workshop.lab.harness.measure import delays_ms, firsts, further, lost, spread
 from hedgerow_workshop.lab.harness.record import Arrival
-from hedgerow_workshop.lab.morales.record import FarmRecord, MoralesRecord, MoralesSpec
+from hedgerow_workshop.lab.morales.record import FarmRecord, MoralesRecord, MoralesSpec, SceneRecord
 from hedgerow_workshop.lab.morales.setting import DELAYS_S, NAIVE, window_name
 from hedgerow_workshop.lab.morales.traffic import BURST
 
@@ -34,9 +34,10 @@ class MeanDelays:
     def __init__(self, records: Iterable[MoralesRecord]) -> None:
         self.means: dict[MoralesSpec, float] = {}
         for record in records:
-            found = spread(delays_ms(record.hearings()))
-            if found is not None:
-                self.means[record.spec] = found.mean
+            for part in record.bursts():
+                found = spread(delays_ms(part.hearings()))
+                if found is not None:
+                    self.means[part.spec] = found.mean
 
     def naive(self, like: MoralesSpec) -> float | None:
         """Of the same traffic: the mean of both halves, so that every topic is delegated once."""
@@ -55,43 +56,61 @@ def is_burst(spec: MoralesSpec) -> bool:
 
 
 def point_name(spec: MoralesSpec) -> str:
-    """As rows have it: the traffic, and for bursts the window."""
+    """As rows have it: the traffic, for bursts the window, and the score unless it is the default."""
     window_s = spec.algorithm.window_s
-    return f"burst/{window_name(window_s)}" if is_burst(spec) and window_s else spec.traffic
+    name = f"burst/{window_name(window_s)}" if is_burst(spec) and window_s else spec.traffic
+    return name if spec.algorithm.score == "window" else f"{name}/{spec.algorithm.score}"
 
 
-# The farm
+# Scenes, the farm among them
 
 
-def farm_missing(record: FarmRecord) -> Iterator[tuple[str, str, int]]:
+def missing(record: SceneRecord) -> Iterator[tuple[str, str, int]]:
     """(subscriber, publisher, number) of what counts and has not arrived."""
     for hearing in record.hearings():
         for number in lost(hearing):
             yield hearing.subscriber, hearing.stream.publisher, number
 
 
-def farm_doubled(record: FarmRecord) -> int:
+def doubled(record: SceneRecord) -> int:
     """Deliveries beyond the first, other than those that the broker repeated on a new connection."""
     return sum(not arrival.is_repeated for hearing in record.hearings() for arrival in further(hearing))
 
 
-def farm_repeated(record: FarmRecord) -> int:
+def repeated(record: SceneRecord) -> int:
     """Those."""
     return sum(arrival.is_repeated for hearing in record.hearings() for arrival in further(hearing))
 
 
-def farm_delivered(record: FarmRecord) -> int:
+def disordered(record: SceneRecord) -> int:
+    """First deliveries that came after one that the same publisher had said later."""
+    count = 0
+    for hearing in record.hearings():
+        last = -1
+        for arrival in firsts(hearing):
+            count += arrival.number < last
+            last = max(last, arrival.number)
+    return count
+
+
+def delivered(record: SceneRecord) -> int:
     """Each message once for each subscriber."""
     return sum(len(hearing.numbers) for hearing in record.hearings())
 
 
-def farm_waits(record: FarmRecord) -> Iterator[tuple[str, Arrival, float]]:
-    """(subscriber, what arrived, seconds) of what waited for coverage, and was handed on."""
+def waits(record: SceneRecord, longer_s: float = WAITED_S) -> Iterator[tuple[str, Arrival, float]]:
+    """(subscriber, what arrived, seconds) of what waited so long, and was handed on."""
     for hearing in record.hearings():
+        since = hearing.since or float("-inf")
         for arrival in firsts(hearing):
-            wait_s = arrival.at - hearing.stream.sent[arrival.number]
-            if wait_s > WAITED_S:
-                yield hearing.subscriber, arrival, wait_s
+            sent_at = hearing.stream.sent[arrival.number]
+            if sent_at >= since and arrival.at - sent_at > longer_s:
+                yield hearing.subscriber, arrival, arrival.at - sent_at
+
+
+def longest_wait_s(record: SceneRecord) -> float | None:
+    """Of all deliveries that count."""
+    return max((seconds for _, _, seconds in waits(record, 0.0)), default=None)
 
 
 def farm_heard(record: FarmRecord, subscriber: str) -> float | None:

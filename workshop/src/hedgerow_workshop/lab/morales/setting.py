@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hedgerow.hot.hot_topics import Score
 from hedgerow.mqtt.packets import MQTT_3_1_1
 from hedgerow_workshop.lab.conditions import Conditions
 
-DOMAIN = "farm/sector1"
+DOMAIN, FAR_DOMAIN = "farm/sector1", "farm/sector2"
 CLIENT_OPTIONS = {"version": MQTT_3_1_1}
 """As the document's clients speak it."""
 TOPICS = tuple(f"crop/topic{number:02}" for number in range(1, 11))
@@ -21,6 +22,8 @@ X_S = 0.4
 Y_S = 2.0
 SHARES = tuple(range(10, 100, 10))
 """Percent of the publications that are of the biased topic."""
+SCORE_WINDOW_S = 0.2
+"""With bursts: the window with which the two scores are compared in a row."""
 SHORT_WINDOWS_S = (0.1, 0.2, 0.5, 1.0)
 LONG_WINDOWS_S = (2.0, 5.0, 10.0, 20.0)
 
@@ -54,20 +57,25 @@ class Algorithm:
     """Y.time of the hot-topic algorithm; None: the naïve one."""
     half: int = 0
     """Which half of the topics the naïve one delegates."""
+    score: Score = "window"
+    """What the hot-topic algorithm ranks topics by."""
 
     @property
     def is_hot(self) -> bool:
         return self.window_s is not None
 
     def __str__(self) -> str:
-        return f"naive{self.half}" if self.window_s is None else f"hot{window_name(self.window_s)}"
+        if self.window_s is None:
+            return f"naive{self.half}"
+        return f"hot{window_name(self.window_s)}" + ("-published" if self.score == "published" else "")
 
     @property
     def options(self) -> tuple[str, ...]:
         """Words of `hedgerow up`."""
         if self.window_s is None:
             return "--hot-every", f"{X_S:g}", "--hot-algorithm", "naive", "--naive-half", str(self.half)
-        return "--hot-every", f"{X_S:g}", "--hot-window", f"{self.window_s:g}"
+        words = ("--hot-every", f"{X_S:g}", "--hot-window", f"{self.window_s:g}")
+        return words if self.score == "window" else (*words, "--hot-score", self.score)
 
 
 NAIVE = (Algorithm(half=0), Algorithm(half=1))

@@ -13,6 +13,7 @@ from hedgerow.pipeline.report.html import Html
 from hedgerow.pipeline.report.page import PageSection
 from hedgerow_workshop.lab import scale
 from hedgerow_workshop.lab.backlog import report as backlog_report
+from hedgerow_workshop.lab.genera import report as genera_report
 from hedgerow_workshop.lab.harness.figures import Curve
 from hedgerow_workshop.lab.harness.rows import NONE, Row, number, row_cells
 from hedgerow_workshop.lab.morales import report as morales_report
@@ -28,6 +29,7 @@ from hedgerow_workshop.lab.spohn import grid
 from hedgerow_workshop.lab.spohn import report as spohn_report
 from hedgerow_workshop.lab.spohn.record import Setting
 from hedgerow_workshop.lab.storm import report as storm_report
+from hedgerow_workshop.lab.zhang import report as zhang_report
 
 Lines = list[list[str]]
 
@@ -135,7 +137,7 @@ def schmitt_lines(runs: Sequence[ReportRun]) -> Lines:
         }
         losses = [lost_percent(measured.get(f"qos{qos}")) for qos in QOS]
         mode = run.settings.get("mode", "")
-        published = schmitt_report.PUBLISHED[Mode(mode)] if mode in list(Mode) else None
+        published = schmitt_report.PUBLISHED.get(Mode(mode)) if mode in list(Mode) else None
         lines.append([run.name, *map(number, losses), number(published)])
     return lines
 
@@ -251,6 +253,17 @@ def describe_overload(experiment: Experiment) -> PageSection:
     )
 
 
+# genera and zhang
+
+
+def describe_genera(experiment: Experiment) -> PageSection:
+    return _section(experiment, genera_report.TITLE, [genera_report.INTRODUCTION], genera_report.BARS.lines)
+
+
+def describe_zhang(experiment: Experiment) -> PageSection:
+    return _section(experiment, zhang_report.TITLE, [zhang_report.INTRODUCTION], zhang_report.BARS.lines)
+
+
 # scale
 
 
@@ -272,10 +285,12 @@ def _scale_parts(rows: Sequence[Row]) -> Iterator[Html]:
 
 DESCRIPTIONS: Mapping[str, Describe] = {
     "backlog": describe_backlog,
+    "genera": describe_genera,
     "morales": describe_morales,
     "overload": describe_overload,
     "scale": describe_scale,
     "schmitt": describe_schmitt,
     "spohn": describe_spohn,
     "storm": describe_storm,
+    "zhang": describe_zhang,
 }

@@ -11,7 +11,7 @@ from hedgerow_workshop.lab.harness.programs import LabProgram
 from hedgerow_workshop.lab.schmitt.brokers import Fleet
 from hedgerow_workshop.lab.schmitt.record import BridgeState, Mode
 
-GHOSTS = {Mode.GHOST: "keep", Mode.PURE: "delete"}
+GHOSTS = {Mode.PUBLISHED: "published", Mode.GHOST: "keep", Mode.PURE: "delete", Mode.LINE: "delete"}
 STATES = {"bridge_up": "up", "bridge_down": "waiting", "bridge_gone": ""}
 
 
@@ -19,10 +19,13 @@ class AgentProgram(LabProgram):
     def __init__(self, directory: Path) -> None:
         super().__init__("the agent", directory)
 
-    def start(self, fleet: Fleet, mode: Mode) -> None:
+    def start(self, fleet: Fleet, mode: Mode, topology: str, ghost_retry_s: float | None) -> None:
+        """`ghost_retry_s`: of bridges whose far end is away, as published; None: the agent's own."""
         file = self.directory / "brokers.toml"
         file.write_text("\n".join(_entry(fleet, name) for name in fleet.brokers))
-        words = ["--file", str(file), "--topology", "star", "--ghosts", GHOSTS[mode], "--json"]
+        words = ["--file", str(file), "--topology", topology, "--ghosts", GHOSTS[mode], "--json"]
+        if mode is Mode.PUBLISHED and ghost_retry_s is not None:
+            words += ["--option", f"restart_timeout {ghost_retry_s:.3f}"]
         # What it carries between stock brokers stays in memory: those promise nothing for QoS 1 either.
         self.launch([sys.executable, "-m", "hedgerow", "agent", *words])
 

@@ -6,7 +6,7 @@ of killed brokers; at QoS 1 a row is the worst of all departures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from hedgerow_workshop.lab.harness.brokers import OURS, STOCK, check_kind
@@ -14,23 +14,36 @@ from hedgerow_workshop.lab.harness.experiment import Request, Result, carry_out,
 from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.schmitt import measure, report
 from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, SchmittSpec
-from hedgerow_workshop.lab.schmitt.side_by_side import run_all
-from hedgerow_workshop.lab.schmitt.timeline import TIMELINE, Timeline, read_timeline
+from hedgerow_workshop.lab.schmitt.side_by_side import PlannedRun, run_all
+from hedgerow_workshop.lab.schmitt.timeline import LINE_TIMELINE, TIMELINE, Timeline, read_timeline
 
 DYNAMIC = (Mode.GHOST, Mode.PURE)
+"""What is compared at QoS 1 and for every departure."""
+GHOSTLY = (Mode.PUBLISHED, Mode.GHOST, Mode.PURE)
+"""The policies for ghost links."""
 
 
 def run(request: Request) -> Result:
     notes = check_kind(request.broker)
-    path = request.timeline or TIMELINE
-    timeline = read_timeline(path)
-    specs = [spec for spec in choose_runs(request.broker, request.fast) if not (notes and spec.kind == STOCK)]
-    runs = [(spec, timeline.seconds(spec.departure, request.fast)) for spec in specs]
-    records = carry_out(request, lambda directory: run_all(runs, path.absolute(), directory, request.say))
-    return conclude(request, timeline, records, notes)
+    star = request.timeline or TIMELINE
+    paths = {mode: LINE_TIMELINE if mode is Mode.LINE else star for mode in Mode}
+    timelines = {mode: read_timeline(path) for mode, path in paths.items()}
+    runs = [
+        PlannedRun(
+            spec,
+            timelines[spec.mode].seconds(spec.departure, request.fast),
+            paths[spec.mode].absolute(),
+        )
+        for spec in choose_runs(request.broker, request.fast)
+        if not (notes and spec.kind == STOCK)
+    ]
+    records = carry_out(request, lambda directory: run_all(runs, directory, request.say))
+    return conclude(request, timelines, records, notes)
 
 
-def conclude(request: Request, timeline: Timeline, records: list[SchmittRecord], notes: list[str]) -> Result:
+def conclude(
+    request: Request, timelines: Mapping[Mode, Timeline], records: list[SchmittRecord], notes: list[str]
+) -> Result:
     rows = make_rows(request.broker, records)
     notes += make_notes(records)
     return hand_in(
@@ -39,7 +52,7 @@ def conclude(request: Request, timeline: Timeline, records: list[SchmittRecord],
         records,
         rows,
         notes,
-        lambda out: report.write_report(out, timeline, records, rows, notes),
+        lambda out: report.write_report(out, timelines, records, rows, notes),
     )
 
 
@@ -47,11 +60,12 @@ def choose_runs(broker: str, fast: bool) -> Iterator[SchmittSpec]:
     """Those of which rows are made; without `fast`, those too that only stand beside them in the report.
     Killed brokers first: their runs are the same for all rows that are compared."""
     for departure in Departure:
-        for mode in Mode:
+        for mode in (Mode.STATIC, *GHOSTLY):
             if mode in DYNAMIC or departure is Departure.KILL or not fast:
                 yield SchmittSpec(broker, mode, departure)
         if departure is Departure.KILL and broker != STOCK:
             yield SchmittSpec(STOCK, Mode.PURE, departure)
+    yield SchmittSpec(broker, Mode.LINE, Departure.KILL)
 
 
 def make_rows(broker: str, records: Sequence[SchmittRecord]) -> list[Row]:
@@ -59,11 +73,11 @@ def make_rows(broker: str, records: Sequence[SchmittRecord]) -> list[Row]:
     ours = [record for record in records if record.spec.kind == broker]
     dynamic = [record for record in ours if record.spec.mode in DYNAMIC]
     rows = [
-        Row(f"{prefix}loss/{mode}/qos0", "%", _killed_loss(ours, mode), report.PUBLISHED[mode])
+        Row(f"{prefix}loss/{mode}/qos0", "%", _killed_loss(ours, mode), report.PUBLISHED.get(mode))
         for mode in Mode
     ]
-    for mode in DYNAMIC:
-        losses = [measure.loss_percent(record, 1) for record in dynamic if record.spec.mode is mode]
+    for mode in (*GHOSTLY, Mode.LINE):
+        losses = [measure.loss_percent(record, 1) for record in ours if record.spec.mode is mode]
         rows.append(Row(f"{prefix}loss/{mode}/qos1", "%", max(losses, default=None)))
     doubled = [measure.doubled(record, 1) for record in ours]
     rows.append(Row(f"{prefix}doubled", "messages", sum(doubled) if doubled else None))
@@ -71,7 +85,8 @@ def make_rows(broker: str, records: Sequence[SchmittRecord]) -> list[Row]:
         healed = [
             heal for record in dynamic if record.spec.departure is departure for heal in measure.heals(record)
         ]
-        rows.append(Row(f"{prefix}heal/{departure}", "ms", 1_000 * median(healed) if healed else None))
+        rows.append(_times_row(f"{prefix}heal/{departure}", healed))
+    rows += _published_rows(prefix, ours)
     if broker != STOCK:
         stock = [record for record in records if record.spec.kind == STOCK]
         loss = _killed_loss(stock, Mode.PURE)
@@ -87,6 +102,29 @@ def make_notes(records: Iterable[SchmittRecord]) -> Iterator[str]:
             yield f"{record.spec}: broker {hub}, the hub, was away for {away:.1f} % of the run."
         for broker in measure.never_heard_again(record):
             yield f"{record.spec}: broker {broker} heard nothing any more after its return."
+
+
+def _published_rows(prefix: str, ours: Iterable[SchmittRecord]) -> Iterator[Row]:
+    """What the document names: the times of its transitions, and the changes that it wants few of."""
+    killed = {record.spec.mode: record for record in ours if record.spec.departure is Departure.KILL}
+    published = killed.get(Mode.PUBLISHED)
+    found = list(measure.transitions(published)) if published is not None else []
+    yield _times_row(f"{prefix}alpha/t3", [each.alpha for each in found if each.name == "t3" and each.alpha])
+    reconnections = list(measure.ghost_reconnections(published)) if published is not None else []
+    yield _times_row(f"{prefix}beta/{Mode.PUBLISHED}", reconnections)
+    yield _times_row(f"{prefix}gamma/{Mode.PUBLISHED}", [each.gamma for each in found if each.gamma][:1])
+    for mode in GHOSTLY:
+        record = killed.get(mode)
+        changes = (
+            [len(each.created) + len(each.deleted) for each in measure.transitions(record)]
+            if record
+            else None
+        )
+        yield Row(f"{prefix}changes/{mode}", "bridges", None if changes is None else sum(changes))
+
+
+def _times_row(name: str, seconds: Sequence[float]) -> Row:
+    return Row(name, "ms", 1_000 * median(seconds) if seconds else None)
 
 
 def _killed_loss(records: Iterable[SchmittRecord], mode: Mode) -> float | None:

@@ -11,6 +11,7 @@ Functions of records alone. Times are in seconds.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, first_heard
 from hedgerow_workshop.lab.harness.record import Hearing
@@ -18,6 +19,9 @@ from hedgerow_workshop.lab.schmitt.record import BridgeState, Departure, Schmitt
 from hedgerow_workshop.lab.schmitt.timeline import GOES, RETURNS
 
 UP = "up"
+
+Bridge = frozenset[str]
+"""Its two ends, whichever carries it."""
 
 
 def loss_percent(record: SchmittRecord, qos: int, broker: str | None = None) -> float:
@@ -57,11 +61,47 @@ def heals(record: SchmittRecord) -> Iterator[float]:
             yield heard_at - since
 
 
+class Transition(NamedTuple):
+    """From one stage to the next, as the agent made it."""
+
+    name: str
+    broker: str
+    does: str
+    alpha: float | None
+    """Until the agent knew."""
+    gamma: float | None
+    """Of one that returned: until its subscriber heard the publisher."""
+    created: set[Bridge]
+    deleted: set[Bridge]
+
+
+def transitions(record: SchmittRecord) -> Iterator[Transition]:
+    ends = [*(step.at for step in record.happened[1:]), float("inf")]
+    for step, end_at in zip(record.happened, ends, strict=True):
+        word = "broker_lost" if step.does == GOES else "broker_found"
+        known_at = _agent_event(record, word, step, end_at)
+        heard_at = first_heard(record.heard(step.broker), step.at) if step.does == RETURNS else None
+        commands = [
+            (event["action"], frozenset((event["broker"], event["far"])))
+            for event in record.agent
+            if event["event"] == "command_sent" and step.at <= event["time"] < end_at
+        ]
+        yield Transition(
+            step.name,
+            step.broker,
+            step.does,
+            None if known_at is None else known_at - step.at,
+            None if heard_at is None else heard_at - step.at,
+            {bridge for action, bridge in commands if action == "create"},
+            {bridge for action, bridge in commands if action == "delete"},
+        )
+
+
 def ghost_reconnections(record: SchmittRecord) -> Iterator[float]:
     """β, for each bridge that waited for a broker that returned."""
     for step, until in _steps(record, RETURNS):
         for states in _by_bridge(record).values():
-            if states[0].far != step.broker:
+            if states[0].far != step.broker or states[0].broker in _away(record, step.at):
                 continue
             before = [each.state for each in states if each.at <= step.at]
             up_at = [each.at for each in states if step.at < each.at < until and each.state == UP]
@@ -113,10 +153,7 @@ def commands(record: SchmittRecord, action: str) -> Iterator[float]:
 
 def live_bridges(record: SchmittRecord, at: float) -> set[tuple[str, str]]:
     """(near, far) of the bridges that were up at a moment, as far as living brokers said so."""
-    away: set[str] = set()
-    for step in record.happened:
-        if step.at <= at:
-            (away.add if step.does == GOES else away.discard)(step.broker)
+    away = _away(record, at)
     found = set()
     for (near, far), states in _by_bridge(record).items():
         said = [each.state for each in states if each.at <= at]
@@ -134,6 +171,15 @@ def ghost_bridges(record: SchmittRecord, at: float) -> set[tuple[str, str]]:
         if said and said[-1] and bridge not in live:
             found.add(bridge)
     return found
+
+
+def _away(record: SchmittRecord, at: float) -> set[str]:
+    """The brokers that are away at a moment."""
+    away: set[str] = set()
+    for step in record.happened:
+        if step.at <= at:
+            (away.add if step.does == GOES else away.discard)(step.broker)
+    return away
 
 
 def _by_bridge(record: SchmittRecord) -> dict[tuple[str, str], list[BridgeState]]:

@@ -23,10 +23,14 @@ class Mode(StrEnum):
 
     STATIC = "static"
     """Made once, as by a configuration file."""
+    PUBLISHED = "ghost-published"
+    """By the agent, with ghost links as the document has them."""
     GHOST = "ghost"
-    """By the agent, which leaves bridges to dead brokers in place."""
+    """By the agent, which leaves bridges to dead brokers in place, and makes before it breaks."""
     PURE = "pure"
     """By the agent, which deletes them."""
+    LINE = "line"
+    """As `PURE`, on the timeline of the broken line."""
 
 
 class Departure(StrEnum):

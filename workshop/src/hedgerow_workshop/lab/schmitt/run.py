@@ -31,7 +31,7 @@ from hedgerow_workshop.lab.schmitt.agent import AgentProgram, bridge_states
 from hedgerow_workshop.lab.schmitt.brokers import Fleet, static_section
 from hedgerow_workshop.lab.schmitt.clients import FIRST_TOPIC, BridgedClients, publish
 from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, SchmittSpec, StepTaken
-from hedgerow_workshop.lab.schmitt.timeline import GOES, Timeline, read_timeline
+from hedgerow_workshop.lab.schmitt.timeline import GOES, Step, Timeline, read_timeline
 
 FIRST_S = 20.0  # until every subscriber has heard the publisher
 FIRST_INTERVAL_S = 0.05
@@ -45,7 +45,7 @@ class BridgedRun:
         self._timeline = timeline
         self._seconds = seconds
         self._clock = SteadyClock()
-        self._fleet = Fleet(spec.kind, list(timeline.brokers), directory)
+        self._fleet = Fleet(spec.kind, list(timeline.brokers), directory, spec.departure)
         self._clients = BridgedClients(self.record, self._clock)
         self._agent = AgentProgram(directory / "agent")
 
@@ -72,7 +72,9 @@ class BridgedRun:
         is_static = self._spec.mode is Mode.STATIC
         await self._fleet.start(is_static)
         if not is_static:
-            self._agent.start(self._fleet, self._spec.mode)
+            share = self._timeline.ghost_retry()
+            retry_s = None if share is None else share * self._seconds
+            self._agent.start(self._fleet, self._spec.mode, self._timeline.topology, retry_s)
         for name, broker in self._fleet.brokers.items():
             await self._clients.subscribe(name, broker.url)
         if is_static and self._spec.kind == OURS:
@@ -109,12 +111,13 @@ class BridgedRun:
         )
         try:
             for step in timeline.steps:
-                await self._sleep_until(record.began_at + step.at * self._seconds)
+                early_s = self._head_start_s(step)
+                await self._sleep_until(record.began_at + step.at * self._seconds - early_s)
                 at = self._clock()
                 if step.does == GOES:
-                    self._fleet.take_away(step.broker, self._spec.departure)
+                    self._fleet.take_away(step.broker)
                 else:
-                    await self._fleet.bring_back(step.broker, self._spec.departure)
+                    await self._fleet.bring_back(step.broker)
                     at = self._clock()
                 record.happened.append(StepTaken(step.name, at, step.broker, step.does))
             await publishing
@@ -123,6 +126,14 @@ class BridgedRun:
             with suppress(asyncio.CancelledError):
                 await publishing
         record.ended_at = self._clock()
+
+    def _head_start_s(self, step: Step) -> float:
+        """A broker that was killed is to take connections again at its time: it is started before that, by as
+        long as it took the last time, and not in the first half of a stage."""
+        if step.does == GOES or self._spec.departure is not Departure.KILL:
+            return 0.0
+        stage_s = self.record.began_at + step.at * self._seconds - self.record.happened[-1].at
+        return min(self._fleet.start_s[step.broker], stage_s / 2)
 
     async def _sleep_until(self, at: float) -> None:
         while (wait_s := at - self._clock()) > 0:

@@ -11,21 +11,29 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from hedgerow.pipeline.program import ending_with_parent
 from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.schmitt.record import SchmittRecord, SchmittSpec, read_record
 
-SIDE_BY_SIDE = 4  # of some seven processes each; on 2 cores they are busy for two thirds of the time
+SIDE_BY_SIDE = 5  # of some seven processes each; on 2 cores they are busy for two thirds of the time
 APART_S = 0.4
 STOP_S = 10.0
 """How long a run that is told to stop may take."""
 
 
+class PlannedRun(NamedTuple):
+    spec: SchmittSpec
+    seconds: float
+    timeline: Path
+
+
 class RunProcess:
     """`hedgerow_workshop.lab.schmitt.run` in a process. It ends with the block."""
 
-    def __init__(self, spec: SchmittSpec, timeline: Path, seconds: float, directory: Path) -> None:
+    def __init__(self, planned: PlannedRun, directory: Path) -> None:
+        spec, seconds, timeline = planned
         self._spec = spec
         self._directory = directory
         self._words = [spec.kind, spec.mode, spec.departure, str(seconds), str(timeline), str(directory)]
@@ -72,19 +80,17 @@ class RunProcess:
 
 
 async def run_all(
-    specs: Sequence[tuple[SchmittSpec, float]], timeline: Path, directory: Path, say: Callable[[str], None]
+    planned: Sequence[PlannedRun], directory: Path, say: Callable[[str], None]
 ) -> list[SchmittRecord]:
-    """All runs, each with its seconds, in their order. The first one that fails ends all."""
+    """All runs, in their order. The first one that fails ends all."""
     records: list[SchmittRecord] = []
-    for first in range(0, len(specs), SIDE_BY_SIDE):
-        batch = specs[first : first + SIDE_BY_SIDE]
-        say(", ".join(f"{spec} ({seconds:g} s)" for spec, seconds in batch) + " …")
+    for first in range(0, len(planned), SIDE_BY_SIDE):
+        batch = planned[first : first + SIDE_BY_SIDE]
+        say(", ".join(f"{each.spec} ({each.seconds:g} s)" for each in batch) + " …")
         async with AsyncExitStack() as stack:
             runs = [
-                await stack.enter_async_context(
-                    RunProcess(spec, timeline, seconds, directory / spec.file_name)
-                )
-                for spec, seconds in batch
+                await stack.enter_async_context(RunProcess(each, directory / each.spec.file_name))
+                for each in batch
             ]
             await asyncio.gather(*(run.wait_until_ready() for run in runs))
             for run in runs:

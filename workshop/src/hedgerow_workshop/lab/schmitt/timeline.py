@@ -16,8 +16,12 @@ from hedgerow.errors import ConfigError, reason_of
 from hedgerow_workshop.lab.schmitt.record import Departure
 
 TIMELINE = Path(__file__).parent / "timeline.toml"
+LINE_TIMELINE = Path(__file__).parent / "line.toml"
+TOPOLOGIES = ("star", "line")
 MAX_BROKERS = 16  # processes on one machine
 MAX_RUN_S = 3_600.0
+GHOST_MARGIN = 1.5  # of β: so that the attempt before is over when a broker returns early
+MIN_BETA = 0.01  # of the run: ghost links are not tried without a pause
 GOES, RETURNS = "goes", "returns"
 
 
@@ -48,10 +52,25 @@ class Timeline:
     publisher: str
     measured: str
     steps: tuple[Step, ...]
+    topology: str = "star"
+    beta: float | None = None
+    """How long after its return a broker's ghost links are up, as published: a share of the run."""
 
     def seconds(self, departure: Departure, fast: bool) -> float:
         """How long a run is."""
         return self.fast_s[departure] if fast else self.run_s
+
+    def ghost_retry(self) -> float | None:
+        """How far apart the attempts of a ghost link are, as a share of the run: so that those to the broker
+        that goes first are in vain while it is away, and the next one comes β after its return."""
+        if self.beta is None:
+            return None
+        went, returned = (
+            next(step.at for step in self.steps if step.broker == self.steps[0].broker and step.does == does)
+            for does in (GOES, RETURNS)
+        )
+        waits = returned - went + self.beta
+        return waits / max(1, int(waits / (GHOST_MARGIN * self.beta)))
 
     def stages(self) -> list[Interval]:
         alive = set(self.brokers)
@@ -79,6 +98,10 @@ def _read(document: dict[str, Any]) -> Timeline:
         for key, low in (("run_s", 1.0), ("settle_s", 0.0), ("publish_interval_s", 0.001))
     }
     values["fast_s"] = _take_fast(document)
+    values["topology"] = document.pop("topology", TOPOLOGIES[0])
+    if values["topology"] not in TOPOLOGIES:
+        raise ConfigError(f"topology: is {' or '.join(TOPOLOGIES)}, not {values['topology']!r}")
+    values["beta"] = _take_number(document, "beta", MIN_BETA, 1) if "beta" in document else None
     brokers = document.pop("brokers", None)
     if not isinstance(brokers, list) or not all(_is_name(each) for each in brokers):
         raise ConfigError("brokers: is a list of names of letters and digits")
@@ -92,6 +115,10 @@ def _read(document: dict[str, Any]) -> Timeline:
         raise ConfigError("step: is written [[step]]")
     steps = tuple(_read_step(entry, brokers, number) for number, entry in enumerate(entries, 1))
     _check_steps(steps, places)
+    if values["beta"] is not None and not any(
+        step.broker == steps[0].broker and step.does == RETURNS for step in steps
+    ):
+        raise ConfigError("beta: the broker that goes first does not return")
     return Timeline(**values, **places, brokers=tuple(brokers), steps=steps)
 
 

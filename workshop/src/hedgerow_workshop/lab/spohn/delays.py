@@ -17,7 +17,7 @@ from hedgerow_workshop.lab.spohn import grid
 from hedgerow_workshop.lab.spohn.clients import GridTraffic
 from hedgerow_workshop.lab.spohn.federation import GridFederation
 from hedgerow_workshop.lab.spohn.network import GridNetwork, host
-from hedgerow_workshop.lab.spohn.record import Setting, SpohnRecord, SpohnSpec
+from hedgerow_workshop.lab.spohn.record import Setting, SpohnRecord, SpohnSpec, Transmissions
 
 MESH_S = 20.0
 SETTLE_S = 5.0
@@ -40,8 +40,14 @@ async def measure_federated(federation: GridFederation, count: int) -> SpohnReco
         await traffic.open_publisher(grid.PUBLISHER, federation.url(grid.PUBLISHER))
         await federation.wait_until_whole(traffic.topic, MESH_S)
         record.states.append(dict(federation.watch.states))
+        before = await federation.count_transmissions()
         await traffic.publish(grid.PUBLISHER, draw_gaps(count, str(record.spec)))
         await traffic.settle(SETTLE_S, federation.check)
+        after = await federation.count_transmissions()
+        record.transmissions = {
+            link: Transmissions(sent - before[link].sent, redundant - before[link].redundant)
+            for link, (sent, redundant) in after.items()
+        }
         record.states.append(dict(federation.watch.states))
     return record
 

@@ -23,10 +23,13 @@ from hedgerow_workshop.lab.spohn.delays import (
     measure_centralised,
     measure_federated,
 )
+from hedgerow_workshop.lab.spohn.distances import GRAPHS, GRAPHS_FAST, measure_distances
 from hedgerow_workshop.lab.spohn.failures import Failures
 from hedgerow_workshop.lab.spohn.federation import GridFederation
+from hedgerow_workshop.lab.spohn.mixed import MixedFederation, measure_document_wire
 from hedgerow_workshop.lab.spohn.record import Misfortune, Setting, SpohnRecord, SpohnSpec
 from hedgerow_workshop.lab.spohn.report import BARS
+from hedgerow_workshop.programs import find_program
 
 FAST_COUNTS = (60,)
 
@@ -54,8 +57,14 @@ def conclude(request: Request, records: list[SpohnRecord], notes: list[str]) -> 
 async def perform(
     kinds: list[str], counts: Sequence[int], fast: bool, directory: Path, say: Callable[[str], None]
 ) -> list[SpohnRecord]:
-    records = []
+    say("on the simulator: distances on links of all kinds …")
+    records = [measure_distances(GRAPHS_FAST if fast else GRAPHS)]
+    has_stock = find_program(STOCK) is not None
     for kind in kinds:
+        if has_stock and (kind == kinds[-1] or not fast):
+            say(f"{kind} with a federator that is not ours: nine brokers start …")
+            async with MixedFederation(kind, directory / f"{kind}-mixed") as mixed:
+                records.append(await measure_document_wire(mixed, min(counts)))
         say(f"{kind} federated: nine brokers start …")
         async with GridFederation(kind, directory / kind) as federation:
             for count in counts:
@@ -77,6 +86,9 @@ def make_rows(records: Sequence[SpohnRecord], counts: Sequence[int]) -> list[Row
         Row("lost", "messages", count_lost(hearings) if records else None),
         Row("doubled", "messages", count_doubled(hearings) if records else None),
         Row("mesh", "", float(not any(map(_differences, federated))) if federated else None),
+        Row("distance/shortest", "", _share_of_shortest(records)),
+        *_document_wire_rows(records),
+        *_transmission_rows(federated),
         *_heal_rows(records),
     ]
 
@@ -93,6 +105,33 @@ def _delay_rows(records: Sequence[SpohnRecord], counts: Sequence[int]) -> Iterat
         ours = spread(delays_ms(record.heard(subscriber))) if record is not None else None
         published = grid.published(node, subscriber, count)
         yield Row(f"delay/{place}/{kind}{end}", "ms", ours and ours.mean, published.mean)
+
+
+def _share_of_shortest(records: Sequence[SpohnRecord]) -> float | None:
+    """Of the brokers of all runs: how many have the fewest links to the core for their distance."""
+    found = [pair for record in records for pair in measure.said_distances(record)]
+    return sum(said == fewest for said, fewest in found) / len(found) if found else None
+
+
+def _document_wire_rows(records: Sequence[SpohnRecord]) -> Iterator[Row]:
+    mixed = [record for record in records if record.spec.setting is Setting.DOCUMENT_WIRE]
+    hearings = [hearing for record in mixed for hearing in record.hearings()]
+    yield Row("document-wire/lost", "messages", count_lost(hearings) if mixed else None)
+    yield Row("document-wire/doubled", "messages", count_doubled(hearings) if mixed else None)
+
+
+def _transmission_rows(federated: Sequence[SpohnRecord]) -> Iterator[Row]:
+    """Of the longest run."""
+    for kind in (STOCK, OURS):
+        ours = [record for record in federated if record.spec.kind == kind and record.transmissions]
+        found = max(ours, key=lambda record: record.spec.count, default=None)
+        sent = redundant = None
+        if found is not None:
+            links, count = found.transmissions.values(), found.spec.count
+            sent = sum(each.sent for each in links) / count
+            redundant = sum(each.redundant for each in links) / count
+        yield Row(f"transmissions/{kind}", "per publication", sent)
+        yield Row(f"transmissions/{kind}/redundant", "per publication", redundant)
 
 
 def _heal_rows(records: Sequence[SpohnRecord]) -> Iterator[Row]:

@@ -21,6 +21,17 @@ def heals(record: SpohnRecord, misfortune: Misfortune) -> Iterator[tuple[str, fl
             yield failure.what, worst - failure.at
 
 
+def said_distances(record: SpohnRecord) -> list[tuple[int, int]]:
+    """What each broker takes its distance for, and the fewest links to the core."""
+    found = list(record.distances)
+    for states in record.states:
+        for node, state in states.items():
+            mesh = state.get("filters", {}).get(record.topic)
+            if mesh is not None and mesh["core"] in grid.NODES:
+                found.append((mesh["distance"], len(grid.path(node, mesh["core"])) - 1))
+    return found
+
+
 def link_differences(states: Mapping[str, State]) -> list[str]:
     """Where nodes are linked to others than the grid has it; nothing when all is as it should be."""
     return [f"node {node} {said}" for node in grid.NODES for said in _wrong_links(node, states.get(node))]

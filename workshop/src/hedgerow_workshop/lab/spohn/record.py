@@ -25,6 +25,10 @@ class Setting(StrEnum):
     FAILURES = "failures"
     """Federated, while nodes die and links are cut."""
     CENTRALISED = "centralised"
+    DOCUMENT_WIRE = "document wire"
+    """Federated, with a federator that is not ours at one node."""
+    DISTANCES = "distances"
+    """On the simulator, on links of all kinds."""
 
 
 class Misfortune(StrEnum):
@@ -49,7 +53,16 @@ class SpohnSpec:
 
     @property
     def file_name(self) -> str:
-        return "-".join(filter(None, (self.kind, self.setting, self.node, str(self.count or ""))))
+        words = (self.kind, self.setting.replace(" ", "-"), self.node, str(self.count or ""))
+        return "-".join(filter(None, words))
+
+
+class Transmissions(NamedTuple):
+    """Of publications, from one node to its neighbour."""
+
+    sent: int
+    redundant: int
+    """They came to the neighbour by another way before."""
 
 
 class Failure(NamedTuple):
@@ -76,6 +89,10 @@ class SpohnRecord(RunRecord):
     states: list[dict[str, State]] = field(default_factory=list)
     """What the nodes said at the first publication, and at the end."""
     happened: list[Failure] = field(default_factory=list)
+    transmissions: dict[str, Transmissions] = field(default_factory=dict)
+    """By link and direction, "6-7"."""
+    distances: list[tuple[int, int]] = field(default_factory=list)
+    """On the simulator: what each broker takes its distance for, and the fewest links to the core."""
     ended_at: float = 0.0
 
     @property
@@ -86,7 +103,7 @@ class SpohnRecord(RunRecord):
     def topic(self) -> str:
         """A mesh of its own for each federated run."""
         spec = self.spec
-        return f"grid/{spec.setting}/{spec.count}"
+        return f"grid/{spec.setting.replace(' ', '-')}/{spec.count}"
 
     def settings(self) -> dict[str, str]:
         spec = self.spec
@@ -110,7 +127,7 @@ class SpohnRecord(RunRecord):
 
     @property
     def _qos(self) -> int:
-        return int(self.spec.setting is Setting.FAILURES)
+        return int(self.spec.setting in (Setting.FAILURES, Setting.DOCUMENT_WIRE))
 
     def document(self) -> dict[str, Any]:
         arrived = {subscriber: [each[:3] for each in found] for subscriber, found in self.arrived.items()}

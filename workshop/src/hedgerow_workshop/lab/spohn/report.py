@@ -14,10 +14,10 @@ from hedgerow_workshop.lab.harness.figures import (
     plot_curves,
     write_page,
 )
-from hedgerow_workshop.lab.harness.measure import Spread, delays, delays_ms, spread
+from hedgerow_workshop.lab.harness.measure import Spread, count_doubled, count_lost, delays, delays_ms, spread
 from hedgerow_workshop.lab.harness.rows import NONE, Bar, Bars, Row, number
 from hedgerow_workshop.lab.spohn import grid, measure
-from hedgerow_workshop.lab.spohn.drawing import draw_mesh
+from hedgerow_workshop.lab.spohn.drawing import draw_mesh, draw_transmissions
 from hedgerow_workshop.lab.spohn.record import Misfortune, Setting, SpohnRecord
 
 TITLE = "Autonomous brokers, federated"
@@ -36,6 +36,18 @@ FAILURES_TEXT = (
     "what failed back again."
 )
 
+TRANSMISSIONS_TEXT = (
+    "How often a publication took each link, and in brackets how often it had come to the other end before "
+    "(compare the document's figure 6, which names 4-5 and 1-2). Where most of them had, the arrow is of "
+    "another colour."
+)
+
+DOCUMENT_WIRE_TEXT = (
+    "At node 4 is a stock Mosquitto with a federator that is not ours, to which its neighbours speak the "
+    "document's wire; they and the others speak our own to each other. Publishers are at node 6 (QoS 1) and "
+    "at node 4 (QoS 2), subscribers at nodes 7, 2 and 4."
+)
+
 KILL, CUT = Bar(500), Bar(2_000)
 
 BARS = Bars(
@@ -47,6 +59,9 @@ BARS = Bars(
         "lost": Bar(0),
         "doubled": Bar(0),
         "mesh": Bar(1, least=1),
+        "distance/shortest": Bar(1, least=1),
+        "document-wire/lost": Bar(0),
+        "document-wire/doubled": Bar(0),
         "heal/kill": KILL,
         "heal/kill/slowest": KILL,
         "heal/cut": CUT,
@@ -77,6 +92,8 @@ def write_report(
     for record in records:
         if record.spec.setting is Setting.FAILURES:
             parts += _failure_parts(directory, record)
+        elif record.spec.setting is Setting.DOCUMENT_WIRE:
+            parts += _mixed_parts(record)
     return write_page(directory, TITLE, parts)
 
 
@@ -85,7 +102,7 @@ def delay_lines(records: Sequence[SpohnRecord]) -> list[list[str]]:
     lines = [["ms", "subscriber", "publications", "ours", "published", "floor"]]
     for record in records:
         spec = record.spec
-        if spec.setting is Setting.FAILURES:
+        if spec.setting not in (Setting.FEDERATED, Setting.CENTRALISED):
             continue
         for subscriber in record.arrived:
             published = grid.published(spec.node, subscriber, spec.count)
@@ -111,6 +128,8 @@ def _mesh_parts(directory: Path, record: SpohnRecord) -> list[str]:
     spec = record.spec
     drawing = directory / f"{spec.file_name}-mesh.png"
     draw_mesh(drawing, str(spec), record.states[-1], record.topic)
+    routing = directory / f"{spec.file_name}-transmissions.png"
+    draw_transmissions(routing, str(spec), record.transmissions, max(1, spec.count))
     plot = directory / f"{spec.file_name}-delays.png"
     began_at = record.sent[grid.PUBLISHER][0]
     curves = _curves(record, began_at)
@@ -118,8 +137,37 @@ def _mesh_parts(directory: Path, record: SpohnRecord) -> list[str]:
     return [
         f"<h2>{spec}, {spec.count} publications</h2>",
         html_figure(drawing, "The mesh that formed (compare the document's figure 5)"),
+        html_figure(routing, TRANSMISSIONS_TEXT),
+        html_table(transmission_lines(record)),
         html_figure(plot, "The delay of every publication"),
     ]
+
+
+def transmission_lines(record: SpohnRecord) -> list[list[str]]:
+    """A line for each link and direction that carried publications."""
+    count = max(1, record.spec.count)
+    lines = [["from – to", "sent", "of them redundant", "per publication"]]
+    for link, (sent, redundant) in sorted(record.transmissions.items()):
+        if sent:
+            lines.append([link, str(sent), str(redundant), number(sent / count)])
+    return lines
+
+
+def _mixed_parts(record: SpohnRecord) -> list[str]:
+    """A line for each publisher and subscriber."""
+    lines = [["from – to", "published", "came", "lost", "doubled", "ms"]]
+    lines += [
+        [
+            f"{hearing.stream.publisher} – {hearing.subscriber}",
+            str(len(hearing.stream.sent)),
+            str(len(hearing.numbers)),
+            str(count_lost([hearing])),
+            str(count_doubled([hearing])),
+            _spread(spread(delays_ms([hearing]))),
+        ]
+        for hearing in record.hearings()
+    ]
+    return [f"<h2>{record.spec}</h2>", html_paragraph(DOCUMENT_WIRE_TEXT), html_table(lines)]
 
 
 def _failure_parts(directory: Path, record: SpohnRecord) -> list[str]:

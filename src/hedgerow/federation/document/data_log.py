@@ -1,0 +1,50 @@
+"""The data log: which publications have been here, so that none goes round and none comes twice.
+
+"To avoid looping […], a data log must be employed to keep records of the most recently forwarded data
+packets. The size of the log and the minimum time for keeping the entries should be left as a configuration
+parameter" (§4). Beyond its size the oldest entry goes, unless it is younger than the minimum time; then the
+log grows, to `MOST` times its size, since whoever sends fast could make it grow for ever.
+
+Sequences begin anew when a federator restarts: what has the numbers of an earlier publication, and another
+payload, is another one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from hashlib import blake2b
+
+from hedgerow.federation.document.numbers import PublicationId
+
+MOST = 4
+ENTRY_BYTES = 200  # as tracemalloc counts
+
+
+def key_of(topic: str, publication: PublicationId, payload: bytes) -> bytes:
+    head = f"{publication.origin}/{publication.sequence}/{len(topic)}/{topic}".encode()
+    return blake2b(head + payload, digest_size=16).digest()
+
+
+class DataLog:
+    def __init__(self, size_bytes: int, least_age_s: float) -> None:
+        self._most = max(1, size_bytes // ENTRY_BYTES)
+        self._least_age_s = least_age_s
+        self._entries: OrderedDict[bytes, float] = OrderedDict()  # → when it came; the oldest first
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._entries
+
+    def seen(self, key: bytes, now: float) -> bool:
+        """Was it here? From now on it was."""
+        if key in self._entries:
+            return True
+        self._entries[key] = now
+        while len(self._entries) > self._most:
+            is_young = next(iter(self._entries.values())) + self._least_age_s > now
+            if is_young and len(self._entries) <= self._most * MOST:
+                break
+            self._entries.popitem(last=False)
+        return False

@@ -1,0 +1,27 @@
+"""The times of the document's wire, and bounds on what whoever speaks it can make grow."""
+
+from __future__ import annotations
+
+LIFETIME_INTERVALS = 3  # A core, or a child, that was not heard for so many intervals is gone.
+OVERLAP_S = 2.0  # Children of the last core are those of the next one for so long.
+BEACON_S = 15.0  # For so long a client's beacon counts; common federators expect one every 5 s.
+
+# Whoever may publish `federator/#` at this broker may invent topics, cores and children.
+MAX_TOPICS = 5_000
+MAX_TOPIC_BYTES = 1_024
+MAX_CHILDREN = 64  # of one topic
+MAX_NEIGHBOURS = 64
+MAX_DISTANCE = 65_535
+
+ENTRIES_PER_S = 20_000.0
+ENTRIES_BURST_S = 2.0
+
+PROBE_S = 5.0  # between two questions to a neighbour whose number is not known
+
+# A publication that began at a node of ours may come by our own links, too. Until it is known whether those
+# of its origin do, it waits so long for that.
+HOLD_S = 0.5
+MAX_HELD = 4_096
+MAX_HELD_BYTES = 16 * 1024 * 1024
+MAX_ORIGINS = 4_096
+OURS_S = 600.0  # An origin that was heard by our own links stays one of those.
