@@ -186,6 +186,15 @@ class TopicTree(Generic[K, V]):
             node = node.children.get(level)
         return None if node is None or node.values is None else node.values.get(key)
 
+    def at(self, topic: str) -> dict[K, V]:
+        """All that is stored under this very filter, as a copy."""
+        node: _Node[K, V] | None = self.root
+        for level in topic.split("/"):
+            if node is None or node.children is None:
+                return {}
+            node = node.children.get(level)
+        return {} if node is None or node.values is None else dict(node.values)
+
     def remove(self, topic: str, key: K) -> V | None:
         """Take (topic, key) out, with every node that it alone kept; None when it was not there."""
         node = self.root
@@ -298,6 +307,63 @@ class TopicTree(Generic[K, V]):
                 stack.append((node.children[level], depth + 1))
 
 
+class FilterMap(Generic[V]):
+    """A value for each topic filter, found by the names that it matches.
+
+    Filters without wildcards are in a dictionary: most are, and a tree takes six times the memory for them.
+    """
+
+    def __init__(self) -> None:
+        self._exact: dict[str, V] = {}
+        self._wild: dict[str, V] = {}
+        self._tree: TopicTree[str, V] = TopicTree()  # of those with wildcards
+
+    def __len__(self) -> int:
+        return len(self._exact) + len(self._wild)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._exact
+        yield from self._wild
+
+    def __contains__(self, topic_filter: object) -> bool:
+        return topic_filter in self._exact or topic_filter in self._wild
+
+    def __getitem__(self, topic_filter: str) -> V:
+        return self._exact[topic_filter] if topic_filter in self._exact else self._wild[topic_filter]
+
+    def get(self, topic_filter: str) -> V | None:
+        value = self._exact.get(topic_filter)
+        return value if value is not None else self._wild.get(topic_filter)
+
+    def exact(self, name: str) -> V | None:
+        """Of the filter that is this very name."""
+        return self._exact.get(name)
+
+    def values(self) -> Iterator[V]:
+        yield from self._exact.values()
+        yield from self._wild.values()
+
+    def set(self, topic_filter: str, value: V) -> None:
+        if is_wildcard(topic_filter):
+            self._wild[topic_filter] = value
+            self._tree.set(topic_filter, topic_filter, value)
+        else:
+            self._exact[topic_filter] = value
+
+    def remove(self, topic_filter: str) -> V | None:
+        if topic_filter in self._wild:
+            self._tree.remove(topic_filter, topic_filter)
+            return self._wild.pop(topic_filter, None)
+        return self._exact.pop(topic_filter, None)
+
+    def match(self, name: str) -> list[tuple[str, V]]:
+        """Every (filter, value) whose filter matches `name`."""
+        found = self._tree.match(name) if self._wild else []
+        if name in self._exact:
+            found.append((name, self._exact[name]))
+        return found
+
+
 class FilterTable(Generic[K, V]):
     """Filters with a keyed set of values at each, as in a `TopicTree`, and `match` finds them.
 
@@ -336,6 +402,12 @@ class FilterTable(Generic[K, V]):
             return self._tree.get(topic_filter, key)
         values = self._names.get(topic_filter)
         return None if values is None else values.get(key)
+
+    def at(self, topic_filter: str) -> dict[K, V]:
+        """All that is stored under this very filter, as a copy."""
+        if is_wildcard(topic_filter):
+            return self._tree.at(topic_filter)
+        return dict(self._names.get(topic_filter, {}))
 
     def remove(self, topic_filter: str, key: K) -> V | None:
         """Take (topic_filter, key) out; None when it was not there."""

@@ -23,8 +23,14 @@ QOS = pytest.mark.parametrize("qos", [0, 1, 2])
 
 def elsewhere(world: World, topic: str) -> dict[str, bool]:
     """Client id → is it active, for those whom the route leaves out."""
-    route = world.broker.find_route(topic)
-    return {each.recipient.session.client_id: each.is_active for each in route.elsewhere}
+    route, inactive = world.broker.find_route(topic), world.broker.subscriptions.inactive
+    here = {each.session for each in route.recipients}
+    withheld = {
+        session.client_id: False
+        for session in world.broker.sessions.values()
+        if session not in here and any(inactive.holds(session, each) for each in route.inactive)
+    }
+    return withheld | {each.session.client_id: True for each in route.elsewhere}
 
 
 def subscribed(world: World, client_id: str, *filters: str, qos: int = 1) -> Client:
@@ -127,10 +133,12 @@ def test_links_to_other_brokers_and_shared_subscriptions_are_not_served_elsewher
 
 def test_who_may_not_read_a_topic_is_not_served_elsewhere_from_it_either() -> None:
     world = World(access=Access(Acl.parse("topic read a/+\ntopic deny a/secret\n", "acl")))
-    subscribed(world, "client", "a/+")
+    client = subscribed(world, "client", "a/+")
     world.broker.subscriptions.set_active("a/+", False)
-    assert elsewhere(world, "a/open") == {"client": False}
-    assert elsewhere(world, "a/secret") == {}
+    for topic in ("a/open", "a/secret"):
+        deliver_to(world.broker, world.broker.sessions["client"], Message(topic, topic.encode(), 1), None, 1)
+    world.settle()
+    assert client.take_payloads() == [b"a/open"]
 
 
 def test_a_session_that_comes_back_as_a_client_may_be_served_elsewhere() -> None:
@@ -197,6 +205,28 @@ def test_the_rest_are_those_who_are_never_served_elsewhere() -> None:
     assert [port.payloads for port in ports] == [[], [b"x"]]
     assert client.take() == []
     assert home.take() == []  # It began there.
+
+
+def test_an_inactive_filter_leaves_nothing_in_the_tree_and_comes_back_as_it_was() -> None:
+    world = World()
+    table = world.broker.subscriptions
+    clients = [subscribed(world, f"client-{number}", "a", qos=number % 3) for number in range(12)]
+    table.set_active("a", False)
+    assert not table._entries.at("a")
+    assert len(table) == table.inactive.count == 12
+    clients[0].send(Unsubscribe(9, ["a"]))
+    clients[1].lose()
+    world.connect("client-1", clean_start=True)
+    late = subscribed(world, "late", "a")
+    late.subscribe("a", 2)
+    assert len(table) == table.inactive.count == 11
+    table.set_active("a", True)
+    assert (len(table), table.inactive.count) == (11, 0)
+    world.connect("publisher").publish("a", b"x", 2)
+    assert [each.take_one(Publish).qos for each in (*clients[2:], late)] == [n % 3 for n in range(2, 12)] + [
+        2
+    ]
+    assert not any(isinstance(packet, Publish) for packet in clients[0].take())
 
 
 # Who published

@@ -80,20 +80,22 @@ class OpenNeighbourhood:
 class OpenSupport:
     """A fixed broker that supports every mobile one."""
 
+    domain = "d"
+
     def __init__(self) -> None:
         self.heard: list[tuple[str, bytes]] = []
 
     def refusal(self, broker_id: str, username: str | None) -> str | None:
         return None
 
-    def accepted(self, connection: Channel, address: str) -> None:
+    def accepted(self, connection: Channel, address: str, is_extended: bool) -> None:
         pass
 
     def ended(self, connection: Channel) -> None:
         pass
 
-    def receive(self, connection: Channel, topic: str, payload: bytes) -> None:
-        self.heard.append((topic, payload))
+    def receive(self, connection: Channel, publication: Message) -> None:
+        self.heard.append((publication.topic, publication.payload))
 
 
 def named(*pairs: tuple[str, str]) -> Properties:
@@ -137,7 +139,7 @@ ROLES = {
     "bridge to a foreign broker": "bridge",
     "bridge, MQTT 3.1.1": "bridge",
 }
-ONE_PATH = {"bridge, MQTT 3.1.1"}
+ONE_PATH = {"bridge, MQTT 3.1.1", "mobile broker"}
 """Their publications have no short path: ids are found by what is in them."""
 
 # Who is there

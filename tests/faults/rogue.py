@@ -12,10 +12,16 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from hedgerow.message import Properties
+from hedgerow.message import Message, Properties
 from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.events import DelegationStats
-from hedgerow.mobility.delegation.publications import Body, HelloBody, PublicationKind, StreamHeader
+from hedgerow.mobility.delegation.publications import (
+    CONTENT,
+    Body,
+    HelloBody,
+    PublicationKind,
+    StreamHeader,
+)
 from hedgerow.mobility.delegation.stream import Stream
 from hedgerow.mobility.roles import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.mqtt.ids import NODE_PROPERTY
@@ -72,25 +78,25 @@ class Rogue:
         self.heard: list[tuple[PublicationKind, Body]] = []
         self._client = client
 
-    def publish(self, topic: str, payload: bytes) -> None:
-        self._client.send(Publish(topic, payload))
+    def publish(self, publication: Message) -> None:
+        self._client.send(codec.packet_of(publication, is_extended=False))
 
     def say(self, kind: PublicationKind, body: Body) -> None:
         """Next in the stream."""
         self.stream.put(kind, body, 0.0)
         self.flush()
 
-    def encode(self, kind: PublicationKind, body: Body) -> bytes:
+    def write(self, kind: PublicationKind, body: Body, domain: str = DOMAIN) -> Message:
         """What `say` would write, without saying it: whatever is made of it does not count in the stream."""
-        stream = self.stream
+        stream, plane = self.stream, self.stream.content if kind in CONTENT else self.stream.process
         header = StreamHeader(
-            stream.epoch, stream.peer_epoch, stream.peer_link, stream.number + 1, stream.received
+            stream.epoch, stream.peer_epoch, stream.peer_link, plane.number + 1, plane.received
         )
-        return codec.encode(kind, header, body)
+        return codec.write(domain, self.name, kind, header, body)
 
     def flush(self) -> None:
         for publication in self.stream.take_publications():
-            self.publish(publication.topic, publication.payload)
+            self.publish(publication)
 
     async def run(self) -> None:
         """Read and acknowledge, as a mobile broker does."""
@@ -100,13 +106,12 @@ class Rogue:
                 self.flush()
 
     def _read(self, packet: Publish) -> None:
-        action = packet.topic.removeprefix(f"{DOMAIN}/tower/")
-        kind, header, body = codec.decode(action, packet.payload)
+        kind, header, body = codec.read(codec.publication_of(packet))
         if isinstance(body, HelloBody):
             if self.stream.receive_hello(header, body, 0.0):
                 self.stream.begin_anew()
         elif self.stream.accept(kind, header):
-            self.stream.acknowledged(header)
+            self.stream.acknowledged(kind, header)
             self.heard.append((kind, body))
 
     async def drain(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.session import Channel, Session
+from hedgerow.message import Message
 from hedgerow.mobility.roles import MobileBrokerRole, MobileClientRole
 from tests.broker.harness import World
 
@@ -17,6 +18,8 @@ class FakeMobility:
         self.reserved: set[str] = set()
         self.guests: set[str] = set()
         self.supporter = ""
+        self.is_extended = False
+        self.domain = "d"
         self.told: list[tuple[object, ...]] = []
 
     def install(self, broker: Broker) -> None:
@@ -32,14 +35,16 @@ class FakeMobility:
         self.told.append(("asked", broker_id, username))
         return self.refuses
 
-    def accepted(self, connection: Channel, address: str) -> None:
+    def accepted(self, connection: Channel, address: str, is_extended: bool) -> None:
+        self.is_extended = is_extended
         self.told.append(("accepted", connection.connected_session().client_id, address))
 
     def ended(self, connection: Channel) -> None:
         self.told.append(("ended", connection.connected_session().client_id))
 
-    def receive(self, connection: Channel, topic: str, payload: bytes) -> None:
-        self.told.append(("received", connection.connected_session().client_id, topic, payload))
+    def receive(self, connection: Channel, publication: Message) -> None:
+        who = connection.connected_session().client_id
+        self.told.append(("received", who, publication.topic, publication.payload))
 
     def reserves(self, topic: str) -> bool:
         return topic in self.reserved

@@ -257,14 +257,3 @@ def test_what_people_see(domain: Domain) -> None:
     assert told["registry/out"]["topics"] == ["cold"]
     assert told["fixed"]["linked"] is True
     assert {"what": "delegated", "which": "cold"}.items() <= told["moves"][-1].items()
-
-
-def test_a_broker_of_another_domain_is_told_once_and_does_not_stand_before_the_next(domain: Domain) -> None:
-    domain.add_fixed("g", domain="farm/elsewhere")
-    host = domain.add_mobile("n", "f", "g", settings=STAYING, domain="farm/elsewhere")
-    domain.wait_for(lambda: bool(host.told(FixedLinked)), 5)
-    current = host.node.machine.current
-    assert current is not None
-    assert current.fixed_id == "g"
-    assert [event.url for event in host.told(FixedNotLinked)] == ["mqtt://f:1883"]
-    assert "domain" in host.told(FixedNotLinked)[0].reason

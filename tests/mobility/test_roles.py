@@ -107,7 +107,7 @@ def test_mobility_may_refuse_it() -> None:
 def test_a_link_begins_and_ends() -> None:
     world, mobility = moving()
     client = link(world)
-    assert client.connack.properties["user_property"] == (("hedgerow-node", "node"),)
+    assert client.connack.properties["user_property"] == (("hedgerow-node", "node"), ("hedgerow-domain", "d"))
     assert mobility.take() == [("asked", "m", None), ("accepted", LINK, ADDRESS)]
     client.lose()
     assert mobility.take() == [("ended", LINK)]
@@ -209,8 +209,8 @@ def test_a_link_that_is_ended_by_what_it_says_says_no_more() -> None:
     mobility.take()
     receive = mobility.receive
 
-    def refuse(connection: Channel, topic: str, payload: bytes) -> None:
-        receive(connection, topic, payload)
+    def refuse(connection: Channel, publication: Message) -> None:
+        receive(connection, publication)
         connection.disconnect(Reason.PROTOCOL_ERROR, "nonsense")
 
     mobility.receive = refuse  # type: ignore[method-assign]

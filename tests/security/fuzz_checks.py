@@ -41,10 +41,11 @@ from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.notifier import Matched
 from hedgerow.mobility.delegation.publications import (
-    ACTIONS,
+    ACKNOWLEDGEMENTS,
+    CONTENT,
+    EVENTS,
     FROM_FIXED,
     FROM_MOBILE,
-    EmptyBody,
     HelloBody,
     PublicationKind,
     StreamHeader,
@@ -271,13 +272,13 @@ def _changed(frame: bytes, steps: Steps) -> bytes:
 
 
 def check_delegation(data: bytes) -> None:
-    for action in set(ACTIONS.values()):
-        read_again(
-            data,
-            lambda each, action=action: delegation.decode(action, each),  # type: ignore[misc]
-            lambda found: delegation.encode(*found),
-            delegation.CodecError,
-        )
+    for kind in PublicationKind:
+        events = " 0 1" if kind in EVENTS else ""
+        pairs = (delegation.STREAM_PROPERTY, f"2 {kind} 1 1 1 1 1 1 0 0 0{events}"), ("hedgerow-id", "m/1/1")
+        topic = delegation.topic_of(DOMAIN, "m1", kind)
+        with suppress(delegation.CodecError):
+            found = delegation.read(Message(topic, data, properties={"user_property": pairs}))
+            assert delegation.read(delegation.write(DOMAIN, "m1", *found)) == found
     fixed = FixedSide("f1", DOMAIN, 1, lambda mobile_id: True)
     fixed.link_up("m1")
     fixed.link_up("m2")
@@ -296,9 +297,10 @@ def check_delegation(data: bytes) -> None:
 def _check_side(
     side: FixedSide | MobileSide, sender: str, kinds: Sequence[PublicationKind], steps: Steps
 ) -> None:
-    now, number = 1.0, 0
-    hello = delegation.encode(PublicationKind.HELLO, StreamHeader(9, 0, 1, 0, 0), HelloBody(0, 0))
-    side.receive_publication(sender, f"{DOMAIN}/{sender}/hello", hello, now)
+    now, numbers = 1.0, {True: 0, False: 0}
+    header, body = StreamHeader(9, 0, 1, 0, 0), HelloBody(0, 0)
+    hello = delegation.write(DOMAIN, sender, PublicationKind.HELLO, header, body)
+    side.receive_publication(sender, hello, now)
     while steps.next():
         kind = steps.pick(kinds)
         topic = delegation.topic_of(DOMAIN, sender, kind)
@@ -307,21 +309,23 @@ def _check_side(
                 now += steps.pick((0.1, 5.0, 100_000.0))
                 side.handle_timer(now)
             case 1:
-                side.receive_publication(sender, topic, steps.text(), now)
+                side.receive_publication(sender, Message(topic, steps.text()), now)
             case 2:
                 side.link_down(sender, now)
                 side.link_up(sender)
-                side.receive_publication(sender, f"{DOMAIN}/{sender}/hello", hello, now)
-                number = 0
+                side.receive_publication(sender, hello, now)
+                numbers = {True: 0, False: 0}
             case _:
-                number += kind is not PublicationKind.ACKNOWLEDGE
+                numbers[kind in CONTENT] += kind not in ACKNOWLEDGEMENTS
                 acknowledged = steps.number(4)
-                header = StreamHeader(9, 1, 1, number, acknowledged, acknowledged)
-                written = delegation.encode(PublicationKind.ACKNOWLEDGE, header, EmptyBody())
-                payload = written[:1] + bytes([kind]) + written[2:] + steps.text()
-                side.receive_publication(sender, topic, payload, now)
+                header = StreamHeader(9, 1, 1, numbers[kind in CONTENT], acknowledged, acknowledged)
+                events = " 0 1" if kind in EVENTS else ""
+                text = f"{delegation.VERSION} {kind} 1 {' '.join(map(str, header))}{events}"
+                pairs = ((delegation.STREAM_PROPERTY, text),)
+                written = Message(topic, steps.text(), properties={"user_property": pairs})
+                side.receive_publication(sender, written, now)
         for _, message in side.take_publications():
-            delegation.decode(delegation.split_topic(message.topic)[2], message.payload)
+            delegation.read(message)
         for delivery in side.take_deliveries():
             assert not any(name.endswith("@m2") for name, _ in delivery.callbacks)
         side.take_events()

@@ -129,7 +129,7 @@ class Thief(Peer):
         # A value of its own on its own topic would only be one more to keep account of.
         is_value = not may_write and random.random() < 0.5
         message = Message(topic, payload, 1, is_value, id=MessageId("thief", 1, next(self._numbers)))
-        flags = [random.random() < 0.3 for _ in range(4)]
+        flags = [random.random() < 0.3 for _ in range(3)]
         return EventBody(message, ((callback, 1),), (), *flags)
 
     def _answer(self, packet: Packet) -> list[Packet]:
@@ -143,16 +143,22 @@ class Thief(Peer):
 
     def _hear(self, packet: Publish) -> None:
         stream, now = self._stream, self.scene.now
-        kind, header, body = codec.decode(codec.split_topic(packet.topic)[2], packet.payload)
+        kind, header, body = codec.read(codec.publication_of(packet))
         if isinstance(body, HelloBody):
             if stream.receive_hello(header, body, now):
                 stream.begin_anew()
         elif stream.accept(kind, header):
-            stream.acknowledged(header)
+            stream.acknowledged(kind, header)
 
     def _take(self) -> list[Packet]:
         return [
-            Publish(each.topic, each.payload, 1, packet_id=next(self._packet_ids) % 60_000 + 1)
+            Publish(
+                each.topic,
+                each.payload,
+                1,
+                packet_id=next(self._packet_ids) % 60_000 + 1,
+                properties=each.properties,
+            )
             for each in self._stream.take_publications()
         ]
 

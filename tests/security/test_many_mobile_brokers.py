@@ -46,14 +46,13 @@ class Fixed:
         if mobile_id not in self.side.mobiles:
             return False
         self._numbers[mobile_id] = count(1)
-        hello = codec.encode(PublicationKind.HELLO, StreamHeader(9, 0, 1, 0, 0), HelloBody(0, 0))
-        self._write(mobile_id, PublicationKind.HELLO, hello)
+        self._write(mobile_id, PublicationKind.HELLO, StreamHeader(9, 0, 1, 0, 0), HelloBody(0, 0))
         return True
 
     def say(self, mobile_id: str, kind: PublicationKind, body: Body) -> None:
         epoch = self.side.mobiles[mobile_id].stream.epoch
         header = StreamHeader(9, epoch, 1, next(self._numbers[mobile_id]), 0)
-        self._write(mobile_id, kind, codec.encode(kind, header, body))
+        self._write(mobile_id, kind, header, body)
 
     def delegate(self, mobile_id: str, *topic_filters: str) -> None:
         entries = ((f"c@{mobile_id}", 1),)
@@ -67,8 +66,8 @@ class Fixed:
         self.say(mobile_id, PublicationKind.UNSUBSCRIPTION_ALL, EmptyBody())
         self.side.link_down(mobile_id, 2.0)
 
-    def _write(self, mobile_id: str, kind: PublicationKind, payload: bytes) -> None:
-        self.side.receive_publication(mobile_id, codec.topic_of(DOMAIN, mobile_id, kind), payload, 1.0)
+    def _write(self, mobile_id: str, kind: PublicationKind, header: StreamHeader, body: Body) -> None:
+        self.side.receive_publication(mobile_id, codec.write(DOMAIN, mobile_id, kind, header, body), 1.0)
         self.side.take_publications()
 
 

@@ -141,11 +141,21 @@ def _delegation() -> list[str]:
         *_heading(
             "Delegation",
             f"Version {delegation_codec.VERSION}. What mobile and fixed brokers write to each "
-            "other, on topics `DOMAIN/BROKER/ACTION`. Each payload begins with this header, big-endian:",
+            "other, on topics `DOMAIN/BROKER/ACTION`, and events under their own topics. The first user "
+            f"property, `{delegation_codec.STREAM_PROPERTY}`, has these numbers, in decimal, with a space "
+            "between:",
         ),
-        *layout(delegation_codec._HEADER, ("version", "kind", *publications.StreamHeader._fields)),
+        *table(("place", "number"), _stream_numbers()),
         *table(("number", "name", "action", "from"), rows),
         *limits(delegation_limits, "MAX_"),
+    ]
+
+
+def _stream_numbers() -> list[tuple[str, str]]:
+    names = ("version", "kind", "own_properties", *publications.StreamHeader._fields)
+    events = ("of an event: flags", "of an event: QoS, and 4 if it is retained")
+    return [(str(place), code(name)) for place, name in enumerate(names, 1)] + [
+        (str(len(names) + place), name) for place, name in enumerate(events, 1)
     ]
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
+from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.broker.late import find_recent
 from hedgerow.broker.ledger import Outbound
 from hedgerow.broker.limits import QueueLimits
 from hedgerow.broker.log_reading import drop_all
 from hedgerow.broker.role import Role
-from hedgerow.broker.routes import ALWAYS
 from hedgerow.broker.session import Session
 from hedgerow.broker.watching import set_role
 from hedgerow.message import MessageId

@@ -24,10 +24,10 @@ from hedgerow.bridges.following_connection import FollowingConnection
 from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import pump
+from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.broker.late import send_recent
 from hedgerow.broker.retaining import queue_retained
 from hedgerow.broker.role import Role
-from hedgerow.broker.routes import ALWAYS
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.outbox import Delivery

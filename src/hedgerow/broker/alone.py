@@ -42,7 +42,7 @@ def remember(connection: Connection, route: Route, name: bytes) -> None:
         return
     session = connection.connected_session()
     if (
-        not (route.peers or route.ports or route.elsewhere or route.observers)
+        not (route.peers or route.ports or route.elsewhere or route.inactive or route.observers)
         and not is_divided(connection.broker, route, route.recipients)
         and not (connection.inbound or connection.attachment or connection.carries_ids)
         and session.role.holds_receive_maximum

@@ -38,6 +38,7 @@ from hedgerow.mqtt.packets import (
     DISCONNECT,
     PINGREQ,
     PUBACK,
+    PUBCALLBACK,
     PUBCOMP,
     PUBLISH,
     PUBREC,
@@ -65,6 +66,7 @@ FROM_CLIENTS = Dialect(
     {
         CONNECT: (handle_connect.handle_connect, State.NEW),
         PUBLISH: (handle_publish.handle_publish, State.CONNECTED),
+        PUBCALLBACK: (handle_publish.handle_pubcallback, State.CONNECTED),
         PUBACK: (handle_publish.handle_acknowledgement, State.CONNECTED),
         PUBREC: (handle_publish.handle_acknowledgement, State.CONNECTED),
         PUBREL: (handle_publish.handle_acknowledgement, State.CONNECTED),

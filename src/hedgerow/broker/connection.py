@@ -426,7 +426,8 @@ class Connection(Channel):
             self.protocol_version = claimed if claimed in (0, 3, 5) else MQTT_3_1_1
             if claimed == MQTT_EXTENDED and not self.broker.client_role.is_extended:
                 raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "version 255", "MQTT-3.1.2-2")
-        packet = codec.decode(first, body, self.protocol_version)
+        takes_callbacks = self.session is not None and self.session.role.takes_callbacks
+        packet = codec.decode(first, body, self.protocol_version, takes_callbacks)
         if isinstance(packet, Connect) and len(body) > SMALL_PACKET_BYTES and packet.names_method:
             # It would wait for its proof: 10,000 of them would be 5 GiB.
             raise ProtocolError(Reason.PACKET_TOO_LARGE, f"CONNECT of {len(body)} bytes with a method")

@@ -34,6 +34,7 @@ from hedgerow.mqtt.packets import (
     MQTT_5,
     PINGRESP,
     PUBACK,
+    PUBCALLBACK,
     PUBCOMP,
     PUBLISH,
     PUBREC,
@@ -44,6 +45,7 @@ from hedgerow.mqtt.packets import (
     Connect,
     Disconnect,
     Packet,
+    Pubcallback,
     Publish,
     Suback,
     Subscribe,
@@ -114,6 +116,10 @@ class DialledConnection(Connection):
     def handle_control(self, packet: Publish) -> bool:
         """Whether it was meant for this end of the link rather than for the broker's clients."""
         return False
+
+    def handle_pubcallback(self, packet: Pubcallback) -> None:
+        """Of the extension, where this end has asked for it."""
+        raise ProtocolError(Reason.MALFORMED_PACKET, "packet type 0, which was not asked for", "§2.1.2")
 
     def name_here(self, topic: str) -> str | None:
         """What this broker calls a topic of the far one; None when it is not to come in."""
@@ -362,6 +368,11 @@ def _handle_publish(connection: DialledConnection, packet: Packet) -> None:
     connection.receive_message(message, packet.topic.encode(), packet.packet_id)
 
 
+def _handle_pubcallback(connection: DialledConnection, packet: Packet) -> None:
+    assert isinstance(packet, Pubcallback)
+    connection.handle_pubcallback(packet)
+
+
 def _handle_suback(connection: DialledConnection, packet: Packet) -> None:
     assert isinstance(packet, Suback)
     wanted = connection.take_subscribing(packet.packet_id)
@@ -395,6 +406,7 @@ FROM_SERVERS = Dialect(
         CONNACK: (_handle_connack, State.NEW),
         AUTH: (_handle_auth, State.NEW),
         PUBLISH: (_handle_publish, State.CONNECTED),
+        PUBCALLBACK: (_handle_pubcallback, State.CONNECTED),
         PUBACK: (handle_acknowledgement, State.CONNECTED),
         PUBREC: (handle_acknowledgement, State.CONNECTED),
         PUBREL: (handle_acknowledgement, State.CONNECTED),

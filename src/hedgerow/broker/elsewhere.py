@@ -1,8 +1,9 @@
 """Who does not get a topic from this broker although a subscription matches: another broker sees to it.
 
-A filter is *inactive* while another broker matches what is published for it. A client that is away is served
-by another broker. A session with an active subscription that matches, and which is here, is a recipient like
-any other, with all of its subscriptions.
+A filter is *inactive* while another broker matches what is published for it. Then nothing of it is in the
+structures by which this broker matches: `Withheld` has the names of such filters, and whose they are, so that
+they can be put back. A client that is away is served by another broker. A session with an active
+subscription that matches, and which is here, is a recipient like any other, with all of its subscriptions.
 
 Only the sessions of movable clients are served elsewhere: never links to other brokers or shared
 subscriptions.
@@ -10,11 +11,11 @@ subscriptions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
-from hedgerow.broker.recipients import Recipient
+from hedgerow.broker.recipients import Entry, Recipient
 from hedgerow.broker.session import Session
+from hedgerow.topics import FilterMap
 
 Watcher = Callable[["Session | None", str, "int | None"], None]
 """Session, topic filter and QoS of a subscription; QoS None: it is gone.
@@ -24,29 +25,95 @@ movable client is told when its QoS may have changed, too.
 """
 
 OTHERS_QOS = 2  # of a subscription that is told without its session, where it is not known
+ALWAYS = float("-inf")  # since when one is subscribed who may have been so before that was known
+MAX_IN_TUPLE = 8  # A set of so few takes five times the memory of a tuple.
+
+Owners = tuple[Session, ...] | set[Session]
 
 
-class Elsewhere(NamedTuple):
-    recipient: Recipient
-    """With all of the session's subscriptions that match."""
-    is_active: bool
-    """It is away, and has one among them that is active."""
+class Withheld:
+    """Inactive filters, and the sessions whose subscriptions they are."""
+
+    def __init__(self) -> None:
+        self._owners: FilterMap[Owners] = FilterMap()
+        self.count = 0
+        """Subscriptions."""
+
+    def __contains__(self, topic_filter: object) -> bool:
+        return topic_filter in self._owners
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._owners)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def match(self, topic: str) -> tuple[str, ...]:
+        """The filters that match."""
+        return tuple(topic_filter for topic_filter, _ in self._owners.match(topic)) if self._owners else ()
+
+    def begin(self, topic_filter: str, owners: Iterable[Session]) -> None:
+        held = tuple(owners)
+        self.count += len(held)
+        self._owners.set(topic_filter, held if len(held) <= MAX_IN_TUPLE else set(held))
+
+    def end(self, topic_filter: str) -> Owners:
+        owners = self._owners.remove(topic_filter) or ()
+        self.count -= len(owners)
+        return owners
+
+    def holds(self, session: Session, topic_filter: str) -> bool:
+        return session in (self._owners.get(topic_filter) or ())
+
+    def add(self, session: Session, topic_filter: str) -> bool:
+        """True: it is new."""
+        owners = self._owners[topic_filter]
+        if session in owners:
+            return False
+        self.end(topic_filter)
+        if isinstance(owners, set):
+            owners.add(session)
+            self._owners.set(topic_filter, owners)
+            self.count += len(owners)
+        else:
+            self.begin(topic_filter, (*owners, session))
+        return True
+
+    def discard(self, session: Session, topic_filter: str) -> bool:
+        """True: it was there."""
+        owners = self._owners.get(topic_filter)
+        if owners is None or session not in owners:
+            return False
+        self.count -= 1
+        if isinstance(owners, set):
+            owners.discard(session)
+        else:
+            self._owners.set(topic_filter, tuple(each for each in owners if each is not session))
+        return True
 
 
-def sort_out(recipients: Iterable[Recipient], inactive: set[str]) -> tuple[list[Recipient], list[Elsewhere]]:
-    """Who gets a topic here, and who does not."""
+def entry_of(session: Session, topic_filter: str) -> Entry | None:
+    """As the session has it. What was withheld has been so for a time that nobody has noted."""
+    record = (session.subscriptions or {}).get(topic_filter)
+    if record is None:
+        return None
+    return Entry(session, topic_filter, record.subscription, record.subscription_identifier, ALWAYS)
+
+
+def with_withheld(recipient: Recipient, filters: Iterable[str]) -> Recipient:
+    """With those of its subscriptions that match and that another broker matches: it gets one copy."""
+    session = recipient.session
+    more = [entry for each in filters if (entry := entry_of(session, each)) is not None]
+    return Recipient(session, [*recipient.entries, *more]) if more else recipient
+
+
+def sort_out(recipients: Iterable[Recipient]) -> tuple[list[Recipient], list[Recipient]]:
+    """Who gets a topic here, and who is away."""
     here: list[Recipient] = []
-    elsewhere: list[Elsewhere] = []
+    elsewhere: list[Recipient] = []
     for recipient in recipients:
         session = recipient.session
-        if not session.role.is_movable or not (inactive or session.is_away):
-            here.append(recipient)
-            continue
-        is_active = any(entry.topic_filter not in inactive for entry in recipient.entries)
-        if session.is_away or not is_active:
-            elsewhere.append(Elsewhere(recipient, is_active))
-        else:
-            here.append(recipient)
+        (elsewhere if session.role.is_movable and session.is_away else here).append(recipient)
     return here, elsewhere
 
 

@@ -235,6 +235,8 @@ def _role_refusal(
     if owner is not None and owner.role.is_own:
         reason = f"the session of {packet.client_id!r} is that of {owner.role.description}"
         return Refusal(Reason.CLIENT_IDENTIFIER_NOT_VALID, reason)
+    if packet.is_extended and not role.takes_callbacks:
+        return Refusal(Reason.UNSUPPORTED_PROTOCOL_VERSION, "version 255 [MQTT-3.1.2-2]")
     return role.refusal(connection, packet, username, owner)
 
 

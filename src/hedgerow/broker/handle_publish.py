@@ -31,6 +31,7 @@ from hedgerow.mqtt.packets import (
     PUBREL,
     Packet,
     Puback,
+    Pubcallback,
     Pubcomp,
     Publish,
     Pubrec,
@@ -66,6 +67,12 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
         return
     route = broker.find_route(packet.topic)
     accept(connection, message, route, packet.packet_id)
+
+
+def handle_pubcallback(connection: Connection, packet: Packet) -> None:
+    """The extension's, of a broker: of others the codec reads none."""
+    assert isinstance(packet, Pubcallback)
+    connection.connected_session().role.receive_pubcallback(connection, packet)
 
 
 def has_too_many_pairs(message: Message) -> bool:

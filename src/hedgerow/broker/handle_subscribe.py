@@ -8,9 +8,9 @@ from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.connection import Connection
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import pump
+from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.broker.late import send_recent
 from hedgerow.broker.retaining import queue_retained
-from hedgerow.broker.routes import ALWAYS
 from hedgerow.broker.session import Session
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.mqtt.codec import encode

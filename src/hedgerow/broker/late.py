@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import enqueue
+from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.broker.ids import is_before, is_newest
 from hedgerow.broker.log_reading import newest_waiting
-from hedgerow.broker.routes import ALWAYS
 from hedgerow.broker.session import Session
 from hedgerow.message import MessageId
 from hedgerow.mqtt.outbox import Delivery

@@ -21,12 +21,13 @@ from hedgerow.broker.deliveries import (
     enqueue,
     send_counted,
 )
+from hedgerow.broker.elsewhere import entry_of
 from hedgerow.broker.ids import is_before
 from hedgerow.broker.observer import Observer
-from hedgerow.broker.recipients import Entry, Recipient, SharedGroup
+from hedgerow.broker.recipients import Recipient, SharedGroup
 from hedgerow.broker.rest import deliver_in_turns
 from hedgerow.broker.retaining import may_have_forgotten, retain
-from hedgerow.broker.routes import ALWAYS, Listener, Route
+from hedgerow.broker.routes import Listener, Route
 from hedgerow.broker.session import DELIVERY_BYTES, Channel, Publisher, Session, WireForm
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode_publish_run
@@ -50,6 +51,13 @@ def observe(broker: BrokerCore, batch: Batch, route: Route) -> bool:
     for observer in route.observers:
         must_wait |= observer.observe(batch, broker.now)
     return must_wait
+
+
+def observe_matched(broker: BrokerCore, batch: Batch) -> None:
+    """The same for what another broker has matched: it goes to clients, and takes no route here."""
+    for observer in broker.subscriptions.observers:
+        if observer.wants(batch.topic, has_clients=True):
+            observer.observe(batch, broker.now)
 
 
 def find_full(route: Route, size: int) -> Observer | None:
@@ -92,7 +100,7 @@ def _publish_message(
         broker.identify(message)
         must_wait = observe(broker, Batch.of_message(publisher, message), route)
     recipients = route.recipients
-    count = len(recipients) + len(route.elsewhere)
+    count = len(recipients) + len(route.elsewhere) + len(route.inactive)
     broker.work += PUBLICATION_WORK
     if message.first_at is not None:
         # It comes late: for those who were subscribed when it was published.
@@ -502,12 +510,16 @@ def deliver_to(
     broker: BrokerCore,
     session: Session,
     message: Message,
-    route: Route,
+    route: Route | None,
     qos: int,
     is_again: bool = False,
     is_followed: bool = False,
+    filters: Iterable[str] | None = None,
 ) -> Delivery | None:
     """To one session, whether this broker itself would or not, at `qos` at most; what its outbox has by it.
+
+    `route`: None where another broker has matched, and its subscriptions are looked at alone, or those of
+    them that are in `filters`.
 
     `is_again`: it may have got it already, from another broker. `is_followed`: see `enqueue`. Who published
     is not known here, so No Local is for whoever directs it to see to. None: it leaves nothing in the
@@ -515,8 +527,10 @@ def deliver_to(
     """
     broker.work += DELIVERY_WORK
     broker.identify_late(message)
-    recipient = route.recipient(session) or _as_held(broker, session, route.topic)
-    if recipient is None and not session.may_read(broker.access, route.topic):
+    topic = message.topic
+    recipient = route.recipient(session) if route is not None else None
+    recipient = recipient or _as_held(broker, session, topic, filters)
+    if recipient is None and not session.may_read(broker.access, topic):
         return None
     qos = min(message.qos, qos)
     identifiers: tuple[int, ...] = ()
@@ -534,16 +548,21 @@ def deliver_to(
     return None
 
 
-def _as_held(broker: BrokerCore, session: Session, topic: str) -> Recipient | None:
-    """Subscriptions that another broker keeps are in no table, but the client is to get their identifiers."""
+def _as_held(
+    broker: BrokerCore, session: Session, topic: str, filters: Iterable[str] | None = None
+) -> Recipient | None:
+    """The session as a recipient of what another broker matches: its subscriptions are in no table for that,
+    but the client is to get it as they say. `filters`: those among which they are, if that is known."""
     held = session.subscriptions
     if not held or not session.may_read(broker.access, topic):
         return None
-    broker.work += len(held)
+    if filters is None:
+        filters = held
+        broker.work += len(held)
     entries = [
-        Entry(session, topic_filter, record.subscription, record.subscription_identifier, ALWAYS)
-        for topic_filter, record in held.items()
-        if matches(topic_filter, topic)
+        entry
+        for each in filters
+        if (each == topic or matches(each, topic)) and (entry := entry_of(session, each)) is not None
     ]
     return Recipient(session, entries) if entries else None
 

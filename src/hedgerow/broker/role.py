@@ -16,8 +16,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hedgerow.broker.exchange import Authenticator
+from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
-from hedgerow.mqtt.packets import Connack, Connect, Packet, Publish, Subscription
+from hedgerow.mqtt.packets import Connack, Connect, Packet, Pubcallback, Publish, Subscription
 from hedgerow.mqtt.reasons import Reason
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Role:
     """One that sends more at once than Receive Maximum allows is disconnected (MQTT-3.3.4-7)."""
     is_extended = False
     """Of the client role: it speaks protocol version 0xFF as well (`mqtt/extension.py`)."""
+    takes_callbacks = False
+    """It speaks MQTT 5 and the extension: PUBCALLBACK has a meaning here."""
     transport: str | None = None
     """By which way its publications come, as observers are told; None: that of its connection."""
     short_path: ShortPath = MappingProxyType({})
@@ -137,6 +140,10 @@ class Role:
     def receive(self, connection: Channel, packet: Publish) -> bool:
         """Was this PUBLISH meant for the feature, rather than for the clients of this broker?"""
         return False
+
+    def receive_pubcallback(self, connection: Channel, packet: Pubcallback) -> None:
+        """A publication with callbacks in its header, from a peer that `takes_callbacks`."""
+        raise ProtocolError(Reason.MALFORMED_PACKET, "packet type 0 is not sent this way", "§2.1.2")
 
     def subscribing(self, connection: Channel, wanted: Subscription, is_shared: bool) -> int | None:
         """Adapt what it asks for; or answer with a reason code, and nothing is subscribed to."""

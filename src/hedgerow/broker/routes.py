@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from hedgerow.broker.access import Access
-from hedgerow.broker.elsewhere import OTHERS_QOS, Elsewhere, Watcher, sort_out, tell
+from hedgerow.broker.elsewhere import (
+    ALWAYS,
+    OTHERS_QOS,
+    Watcher,
+    Withheld,
+    entry_of,
+    sort_out,
+    tell,
+    with_withheld,
+)
 from hedgerow.broker.observer import Observer
 from hedgerow.broker.recipients import Entry, Recipient, SharedGroup
 from hedgerow.broker.role import Role
@@ -25,7 +34,6 @@ from hedgerow.topics import FilterTable, TopicTree, is_wildcard, split_shared
 MAX_ROUTES = 65_536
 MAX_CACHED_RECIPIENTS = 500_000
 MAX_ROUTE_TOPIC = 1_024  # Longer topics are looked up each time: so many of the longest would be 4 GiB.
-ALWAYS = float("-inf")  # since when one is subscribed who may have been so before that was known
 
 
 class Listener(Publisher, Protocol):
@@ -49,6 +57,7 @@ class Route:
         "elsewhere",
         "groups",
         "has_clients",
+        "inactive",
         "mqtt_3",
         "mqtt_5",
         "observers",
@@ -69,15 +78,17 @@ class Route:
         groups: Sequence[SharedGroup],
         ports: tuple[Listener, ...],
         interned: dict[tuple[Session, ...], tuple[Session, ...]],
-        elsewhere: Sequence[Elsewhere] = (),
+        elsewhere: Sequence[Recipient] = (),
         observers: Sequence[Observer] = (),
+        inactive: tuple[str, ...] = (),
     ) -> None:
         self.topic = topic
         self.stale = False
         self.recipients = recipients
         self.groups = groups
         self.ports = ports
-        self.elsewhere = elsewhere  # Another broker sees to it that they get it.
+        self.elsewhere = elsewhere  # Clients of another broker, which sees to it that they get it.
+        self.inactive = inactive  # Filters that match, and that another broker matches.
         self._by_session: dict[Session, Recipient] | None = None
         # The same recipients, sorted for QoS 0 without properties and without RETAIN.
         by_form = _sort(recipients, interned) if recipients else NOBODY
@@ -86,7 +97,7 @@ class Route:
         plain = not self.others and not self.peers and not groups and not ports
         self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
         self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
-        self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or elsewhere)
+        self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or elsewhere or inactive)
         if self.others and not self.has_clients:
             self.has_clients = any(recipient.session.role.is_movable for recipient in self.others)
         self.observers = (
@@ -95,13 +106,14 @@ class Route:
 
     @property
     def is_wanted(self) -> bool:
-        return bool(self.recipients or self.groups or self.ports or self.elsewhere or self.observers)
+        here = self.recipients or self.groups or self.ports or self.observers
+        return bool(here or self.elsewhere or self.inactive)
 
     def recipient(self, session: Session) -> Recipient | None:
         """The session as a recipient, or as one that another broker serves."""
         if self._by_session is None:
             self._by_session = {each.session: each for each in self.recipients}
-            self._by_session |= {each.recipient.session: each.recipient for each in self.elsewhere}
+            self._by_session |= {each.session: each for each in self.elsewhere}
         return self._by_session.get(session)
 
 
@@ -171,7 +183,7 @@ class SubscriptionTable:
         self._ports: TopicTree[Listener, None] = TopicTree()
         self.local = Interest()
         self.beyond = Interest()  # of those who are behind other nodes
-        self.inactive: set[str] = set()  # filters that another broker matches: see `set_active`
+        self.inactive = Withheld()  # filters that another broker matches: see `set_active`
         self.private: set[str] = set()  # topics that parts of this process alone get
         self.observers: list[Observer] = []
         self.watcher: Watcher | None = None
@@ -180,7 +192,7 @@ class SubscriptionTable:
         self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
 
     def __len__(self) -> int:
-        return len(self._entries) + self.shared_count
+        return len(self._entries) + self.shared_count + self.inactive.count
 
     @property
     def visited(self) -> int:
@@ -194,11 +206,8 @@ class SubscriptionTable:
         name, topic_filter = split_shared(subscription.topic_filter)
         entry = Entry(session, topic_filter, subscription, identifier, since)
         if name is None:
-            known = self._entries.replace(topic_filter, session, entry)
-            is_new = known is None
-            if known is not None:
-                entry.since = min(known.since, since)
-            else:
+            is_new = self._put(session, topic_filter, entry)
+            if is_new:
                 self._interest_of(session).grow(topic_filter)
             self.forget_routes(topic_filter)
             if self.watcher is not None:
@@ -214,10 +223,20 @@ class SubscriptionTable:
                 tell(self.watcher, None, topic_filter, subscription.qos)
             self.forget_routes(topic_filter)
 
+    def _put(self, session: Session, topic_filter: str, entry: Entry) -> bool:
+        """True: it is new."""
+        if topic_filter in self.inactive and session.role.is_movable:
+            return self.inactive.add(session, topic_filter)
+        known = self._entries.replace(topic_filter, session, entry)
+        if known is not None:
+            entry.since = min(known.since, entry.since)
+        return known is None
+
     def remove(self, session: Session, topic_filter: str) -> None:
         name, topic_filter = split_shared(topic_filter)
         if name is None:
-            if self._entries.remove(topic_filter, session) is not None:
+            was_active = self._entries.remove(topic_filter, session) is not None
+            if was_active or self.inactive.discard(session, topic_filter):
                 self._interest_of(session).shrink(topic_filter)
                 self.forget_routes(topic_filter)
                 tell(self.watcher, session, topic_filter, None)
@@ -254,14 +273,22 @@ class SubscriptionTable:
 
     def holds(self, session: Session, topic_filter: str) -> bool:
         """Has the session a subscription here that is not a shared one?"""
-        return self._entries.get(topic_filter, session) is not None
+        is_active = self._entries.get(topic_filter, session) is not None
+        return is_active or self.inactive.holds(session, topic_filter)
 
     def set_active(self, topic_filter: str, is_active: bool) -> None:
-        """This broker matches what is published for a filter, or another one does."""
+        """This broker matches what is published for a filter, or another one does: then nothing is in the
+        tree but whose sessions are never served elsewhere."""
+        if (topic_filter in self.inactive) != is_active:
+            return
         if is_active:
-            self.inactive.discard(topic_filter)
+            for session in self.inactive.end(topic_filter):
+                self._entries.replace(topic_filter, session, _entry(session, topic_filter))
         else:
-            self.inactive.add(topic_filter)
+            movable = [each for each in self._entries.at(topic_filter) if each.role.is_movable]
+            for session in movable:
+                self._entries.remove(topic_filter, session)
+            self.inactive.begin(topic_filter, movable)
         self.forget_routes(topic_filter)
 
     def add_observer(self, observer: Observer) -> None:
@@ -273,6 +300,12 @@ class SubscriptionTable:
 
     def shift_interest(self, session: Session, topic_filter: str, role: Role) -> None:
         """The session, which holds this filter, is about to get another role."""
+        if topic_filter in self.inactive:
+            # In the tree or out of it: only those of movable clients are withheld.
+            if role.is_movable and self._entries.remove(topic_filter, session) is not None:
+                self.inactive.add(session, topic_filter)
+            elif not role.is_movable and self.inactive.discard(session, topic_filter):
+                self._entries.replace(topic_filter, session, _entry(session, topic_filter))
         before, after = session.role.is_interest_here, role.is_interest_here
         if before != after:
             (self.local if before else self.beyond).shrink(topic_filter)
@@ -323,14 +356,31 @@ class SubscriptionTable:
         for session, entry in self._entries.match(topic):
             by_session.setdefault(session, []).append(entry)
         recipients: Sequence[Recipient] = ()
-        elsewhere: Sequence[Elsewhere] = ()
+        elsewhere: Sequence[Recipient] = ()
+        inactive = self.inactive.match(topic)
         if by_session:
             found = [
-                Recipient(session, entries)
+                with_withheld(Recipient(session, entries), inactive)
                 for session, entries in by_session.items()
                 if session.may_read(self.access, topic)
             ]
-            recipients, elsewhere = sort_out(found, self.inactive)
+            recipients, elsewhere = sort_out(found)
         groups = tuple(group for _, group in self._groups.match(topic)) if self._groups else ()
         # Most of a hundred thousand topics may have nobody: those have no list of their own.
-        return Route(topic, recipients or (), groups, ports, self._interned, elsewhere or (), self.observers)
+        return Route(
+            topic,
+            recipients or (),
+            groups,
+            ports,
+            self._interned,
+            elsewhere or (),
+            self.observers,
+            inactive,
+        )
+
+
+def _entry(session: Session, topic_filter: str) -> Entry:
+    """A session that is being taken apart has no record of it. It gets nothing any more, and has yet to be
+    taken out."""
+    known = entry_of(session, topic_filter)
+    return known or Entry(session, topic_filter, Subscription(topic_filter), None, ALWAYS)

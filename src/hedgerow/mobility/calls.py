@@ -61,6 +61,12 @@ class Calls:
             self._due_at = now + self._pause_s
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
+    def again(self, url: str, now: float) -> None:
+        """It answered, and is to be asked in other words."""
+        if url == self._under_way:
+            self._under_way = None
+            self._due_at = now
+
     def set_urls(self, urls: tuple[str, ...], linked: set[str]) -> None:
         self._urls = urls
         self._turn = 0

@@ -11,7 +11,7 @@ are not: the mobile broker owns them, and is told when a guest changes them here
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from urllib.parse import quote
@@ -24,6 +24,7 @@ from hedgerow.broker.port import Port
 from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message
 from hedgerow.mobility.coordination import first_epoch, is_coordination
+from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.events import (
     CalledBack,
     ClientMoved,
@@ -44,13 +45,14 @@ from hedgerow.mobility.renewals import is_name_unverified, renew
 from hedgerow.mobility.roles import MOBILE_PREFIX, MobileBrokerRole, MobileClientRole, register_own_roles
 from hedgerow.mobility.sessions import end_session, may_have_come
 from hedgerow.mqtt.extension import Renewal, parse_address
-from hedgerow.mqtt.packets import Publish, Subscription
+from hedgerow.mqtt.packets import Packet, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.rates import is_loopback
 from hedgerow.topics import split_shared
 
 OFFER_WORK = 10  # for each retained message that is looked at: see `Broker.begin_turn`
 LOOKED_AT_PER_WORK = 32  # characters of its topic
+RENEWAL_WORK = 20  # for each client that is told to go elsewhere
 GUEST_RIGHT = "$hedgerow/guest/"  # and the user whose clients a mobile broker may bring, percent-encoded
 
 
@@ -89,6 +91,7 @@ class FixedNode:
         self._filters: Counter[str] = Counter()
         self._offers: dict[str, dict[str, Iterator[None]]] = {}  # by mobile broker and topic filter
         self._links: dict[str, Channel] = {}
+        self._extended: set[Channel] = set()  # of those, the ones that read PUBCALLBACK
         self._addresses: dict[str, str] = {}  # where the clients of a mobile broker reach it
         self._users: dict[str, str | None] = {}  # as whom a mobile broker logged in last
         self._homeward: list[str] = []  # guests who subscribed to what only their mobile broker can match
@@ -154,13 +157,15 @@ class FixedNode:
             return f"no right to delegate: {topic}"
         return None
 
-    def accepted(self, connection: Channel, address: str) -> None:
+    def accepted(self, connection: Channel, address: str, is_extended: bool) -> None:
         mobile_id = _mobile_of(connection)
         if address and address not in self._homes and not _is_at(address, connection.address):
             # Anyone could be meant: this broker's guests would all connect there, at its word.
             self._events.append(HomeNotProved(mobile_id, address, connection.address))
             address = ""
         self._links[mobile_id] = connection
+        if is_extended:
+            self._extended.add(connection)
         self._addresses[mobile_id] = address
         self._users[mobile_id] = connection.connected_session().username
         whose = owner_of(self._users[mobile_id], connection.address)
@@ -175,6 +180,7 @@ class FixedNode:
         mobile_id = _mobile_of(connection)
         if self._links.get(mobile_id) is connection:
             del self._links[mobile_id]
+            self._extended.discard(connection)
             self.machine.link_down(mobile_id, self.broker.now)
             self._forget_if_gone(mobile_id)
             self.has_work = True
@@ -184,11 +190,11 @@ class FixedNode:
             self._addresses.pop(mobile_id, None)
             self._users.pop(mobile_id, None)
 
-    def receive(self, connection: Channel, topic: str, payload: bytes) -> None:
+    def receive(self, connection: Channel, publication: Message) -> None:
         mobile_id = _mobile_of(connection)
-        self.machine.receive_publication(mobile_id, topic, payload, self.broker.now)
+        self.machine.receive_publication(mobile_id, publication, self.broker.now)
         self._kept.note(stores=True, but=mobile_id)
-        if not topic.startswith(f"{self.domain}/"):
+        if not codec.is_event(publication) and not publication.topic.startswith(f"{self.domain}/"):
             # It would be of no use, and say nothing, for as long as it is there.
             connection.disconnect(Reason.NOT_AUTHORIZED, f"the domain of this broker is {self.domain}")
         self.has_work = True
@@ -209,11 +215,9 @@ class FixedNode:
             self._deliver(delivery)
 
     def _deliver(self, delivery: Notification) -> None:
-        broker = self.broker
-        route = broker.find_route(delivery.message.topic)
-        broker.durability.store_separately()
+        self.broker.durability.store_separately()
         for callback, qos in delivery.callbacks:
-            self.guests.deliver(callback, delivery, route, qos)
+            self.guests.deliver(callback, delivery, qos)
         self.guests.settle_if_done(delivery)
 
     def _publish_outside(self, message: Message) -> None:
@@ -293,6 +297,28 @@ class FixedNode:
         if session.connection is not None:
             renew(session.connection, code, address)
 
+    def _send_own(self, mobile_id: str) -> Iterator[None]:
+        """A broker without delegation serves subscribers from now on: those of this broker's that it may
+        serve are told where it is, and subscribe again there."""
+        for session in list(self.broker.sessions.values()):
+            self.broker.work += RENEWAL_WORK
+            address = self._addresses.get(mobile_id, "")
+            if address and session.connection is not None and self._may_serve(mobile_id, session):
+                renew(session.connection, Renewal.RENEW_TOPICS, address)
+            yield
+
+    def _may_serve(self, mobile_id: str, session: Session) -> bool:
+        """As with guests, a mobile broker gets those clients alone that somebody gave into its care. Those
+        without a user are given to it by its name in `allow`."""
+        connection = session.connection
+        if connection is None or not session.role.is_movable or not session.subscriptions:
+            return False
+        if self.guests.callback_of(session) is not None or is_name_unverified(connection):
+            return False
+        if session.username is None:
+            return self._allow is not None and mobile_id in self._allow
+        return self._may_bring(mobile_id, session.username)
+
     # Time, and what comes out
 
     @property
@@ -326,9 +352,14 @@ class FixedNode:
             self._deliver_all()
             # Each is for the link that there is now: a later one would take a HELLO of this for its own.
             written = [(self._links.get(name), each) for name, each in self.machine.take_publications()]
-            if written:
+            packets = [
+                (link, codec.packet_of(each, link in self._extended))
+                for link, each in written
+                if link is not None
+            ]
+            if packets:
                 # What they acknowledge is stored before they leave.
-                self.broker.durability.when_committed(partial(_write, written))
+                self.broker.durability.when_committed(partial(_write, packets))
 
     def _handle_event(self, event: DelegationEvent, now: float) -> None:
         match event:
@@ -347,6 +378,8 @@ class FixedNode:
             case RenewTopics():
                 for callback in event.callbacks:
                     self._send_home(callback, Renewal.RENEW_TOPICS)
+                steps = self._send_own(event.mobile_broker)
+                self.broker.end_later(partial(self.broker.take_steps, steps))
             case ClientMoved(callback, False):
                 self._let_go(callback)
         self._events.append(event)
@@ -436,10 +469,10 @@ def guest_right(username: str) -> str:
     return GUEST_RIGHT + quote(username, safe="")
 
 
-def _write(publications: list[tuple[Channel | None, Message]]) -> None:
-    for link, publication in publications:
-        if link is not None and link.is_connected:
-            link.send_packet(Publish(publication.topic, publication.payload, 0, False))
+def _write(packets: Sequence[tuple[Channel, Packet]]) -> None:
+    for link, packet in packets:
+        if link.is_connected:
+            link.send_packet(packet)
 
 
 def _is_own(topic_filter: str) -> bool:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.publishing import deliver_to
-from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.events import Notification
@@ -94,13 +93,13 @@ class GuestSessions:
 
     # Deliveries
 
-    def deliver(self, callback: str, notification: Notification, route: Route, qos: int) -> None:
+    def deliver(self, callback: str, notification: Notification, qos: int) -> None:
         session = self._sessions.get(callback)
         if session is None:
             return
         receipt = notification.receipt
         delivery = deliver_to(
-            self._broker, session, notification.message, route, qos, notification.is_again, is_followed=True
+            self._broker, session, notification.message, None, qos, notification.is_again, is_followed=True
         )
         if delivery is None:
             return

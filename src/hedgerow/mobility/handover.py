@@ -59,7 +59,7 @@ class Handover:
     def delegated(self, topic_filter: str, now: float) -> None:
         self._delegated_at[topic_filter] = now
         registry = self._node.machine.registries.get(topic_filter)
-        for callback in registry.entries if registry is not None else ():
+        for callback in registry.callbacks if registry is not None else ():
             self.look(callback, now)
 
     def recovered(self, topic_filter: str) -> None:

@@ -13,13 +13,13 @@ from itertools import islice
 
 from hedgerow.hot.monitor import Monitor
 from hedgerow.hot.registries import RegistryChanges
-from hedgerow.topics import TopicTree, is_wildcard, matches
+from hedgerow.topics import FilterMap, is_wildcard, matches
 
 
 class HotFilters:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
-        self._filters: TopicTree[str, None] = TopicTree()
+        self._filters: FilterMap[None] = FilterMap()
         self._pinned: set[str] = set()
         self._cold: dict[str, None] = {}
         self._hot: dict[str, None] = {}
@@ -30,12 +30,12 @@ class HotFilters:
 
     def add(self, topic_filter: str) -> None:
         """It has its first subscriber."""
-        self._filters.set(topic_filter, topic_filter, None)
+        self._filters.set(topic_filter, None)
         if not is_wildcard(topic_filter) and not self._monitor.keeps(topic_filter):
             self._cool(topic_filter)
 
     def remove(self, topic_filter: str) -> None:
-        self._filters.remove(topic_filter, topic_filter)
+        self._filters.remove(topic_filter)
         self._cold.pop(topic_filter, None)
         self._hot.pop(topic_filter, None)
 

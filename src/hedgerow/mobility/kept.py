@@ -46,7 +46,7 @@ class Stored:
 
 
 class RecordReader:
-    """Takes note of what is written into a stream."""
+    """Takes note of the events that are written into a stream."""
 
     def __init__(self) -> None:
         self._life: tuple[Stream, int] | None = None
@@ -57,11 +57,12 @@ class RecordReader:
 
     def take(self, stream: Stream) -> list[Record]:
         """Those since the last time; all of them, where the stream has begun anew."""
+        content = stream.content
         if self._life != (stream, stream.lives):
             self._life, self._noted = (stream, stream.lives), 0
-        fresh = min(stream.number - self._noted, len(stream.records))
-        self._noted = stream.number
-        return [stream.records[index] for index in range(-fresh, 0)]
+        fresh = min(content.number - self._noted, len(content.records))
+        self._noted = content.number
+        return [content.records[index] for index in range(-fresh, 0)]
 
 
 def open_session(broker: Broker, client_id: str) -> Session:

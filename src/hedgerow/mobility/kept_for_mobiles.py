@@ -172,8 +172,7 @@ class KeptForMobiles:
         self.note()
         for mobile_id, mobile in self._machine.mobiles.items():
             support = self._supports[mobile_id]
-            stream = mobile.stream
-            handled = stream.records[0].number - 1 if stream.records else stream.number
+            handled = mobile.stream.content.handled
             written = support.written
             while written and written[0][0] <= handled:
                 number, key = written.popleft()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hedgerow.message import Message
 from hedgerow.mobility.calls import Calls
+from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.events import FixedLinked, FixedNotLinked
 from hedgerow.mobility.link import FixedLink
 from hedgerow.mobility.moves import describe_link
@@ -35,7 +36,8 @@ class FixedLinks:
         self._calls = Calls(node.settings.fixed, now)
         self._links: dict[str, FixedLink] = {}  # by the id of the fixed broker
         self._next: FixedLink | None = None  # to which this broker moves, once its clients are back
-        self._heard: list[tuple[str, bytes]] = []
+        self._heard: list[Message] = []
+        self._plain: set[str] = set()  # URLs of brokers that do not know the extension
         self._told: dict[str, str] = {}  # by URL: the last reason for which there was no link
 
     @property
@@ -63,7 +65,9 @@ class FixedLinks:
     def open(
         self, url: str, address: str, now: float, username: str | None = None, password: bytes | None = None
     ) -> FixedLink:
-        return FixedLink(self, self._node.broker, self._node.domain, url, address, now, username, password)
+        is_extended = url not in self._plain
+        node = self._node
+        return FixedLink(self, node.broker, node.domain, url, address, now, username, password, is_extended)
 
     def set_urls(self, urls: Iterable[str]) -> None:
         self._calls.set_urls(tuple(urls), {link.url for link in self._links.values()})
@@ -101,24 +105,24 @@ class FixedLinks:
         self.fixed_address = node.settings.fixed_address or link.url.rpartition("/")[2]
         self.is_fixed_tls = link.url.startswith("mqtts:")
         node.supporter = self.fixed_address
-        node.moved_to(link.far_node, link.maximum_packet_size)
+        node.moved_to(link.far_node, link.maximum_packet_size, link.domain)
         self.tell()
         heard, self._heard = self._heard, []
-        for topic, payload in heard:
-            self.receive(link, topic, payload)
+        for publication in heard:
+            self.receive(link, publication)
 
-    def receive(self, link: FixedLink, topic: str, payload: bytes) -> None:
+    def receive(self, link: FixedLink, publication: Message) -> None:
         node = self._node
         if link.far_node is None or self._links.get(link.far_node) is not link:
             return
-        if not topic.startswith(f"{node.domain}/"):
-            link.leave(f"it is of another domain than {node.domain}", is_for_good=True)
+        if not codec.is_event(publication) and not publication.topic.startswith(f"{link.domain}/"):
+            link.leave(f"it writes under another domain than {link.domain}", is_for_good=True)
         elif self._next is link:
-            self._heard = [*self._heard, (topic, payload)][:MAX_HEARD]
+            self._heard = [*self._heard, publication][:MAX_HEARD]
             if len(self._heard) == 1:
                 node.machine.recover_all(node.broker.now)
         else:
-            node.machine.receive_publication(link.far_node, topic, payload, node.broker.now)
+            node.machine.receive_publication(link.far_node, publication, node.broker.now)
             self._note_proof(link)
         node.sync_delegated()
         node.has_work = True
@@ -134,6 +138,11 @@ class FixedLinks:
 
     def ended(self, link: FixedLink, reason: str) -> None:
         now = self._node.broker.now
+        if link.wants_plain:
+            self._plain.add(link.url)
+            self._calls.again(link.url, now)
+            self._node.has_work = True
+            return
         if self._next is link:
             self._next = None
             self._heard.clear()

@@ -18,7 +18,7 @@ from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.handle_subscribe import subscribe_for, unsubscribe_for
 from hedgerow.broker.port import Port
-from hedgerow.broker.publishing import deliver_to, deliver_to_rest, observe
+from hedgerow.broker.publishing import deliver_to, deliver_to_rest, observe_matched
 from hedgerow.broker.retaining import retain
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Publisher, Session
@@ -115,10 +115,12 @@ class MobileNode:
 
     def sync_delegated(self) -> None:
         """The broker leaves out exactly those filters that the machine has delegated."""
-        table, delegated = self.broker.subscriptions, self.machine.registries.delegated
-        for topic_filter in table.inactive ^ delegated:
-            table.set_active(topic_filter, topic_filter not in delegated)
-            self._kept.set_delegated(topic_filter, topic_filter in delegated)
+        table, registries = self.broker.subscriptions, self.machine.registries
+        for topic_filter in registries.take_changed():
+            is_delegated = registries.is_delegated(topic_filter)
+            if is_delegated != (topic_filter in table.inactive):
+                table.set_active(topic_filter, not is_delegated)
+                self._kept.set_delegated(topic_filter, is_delegated)
 
     # Publications
 
@@ -137,26 +139,28 @@ class MobileNode:
             self._deliver(delivery)
 
     def _deliver(self, delivery: Notification) -> None:
+        """It was matched: by the fixed broker, or by the machine. It takes no route here."""
         message, broker = delivery.message, self.broker
-        route = broker.find_route(message.topic)
         assert message.id is not None
         if message.id.origin != broker.node_id:
             if message.retain:
-                retain(broker, message, route, self._uplink)
-            if route.observers:
-                observe(broker, Batch.of_message(self._uplink, message), route)
+                retain(broker, message, broker.find_route(message.topic), self._uplink)
+            observe_matched(broker, Batch.of_message(self._uplink, message))
             self._kept.mark(message)
         broker.durability.store_separately()
+        candidates = self.machine.registries.candidates
         for callback, qos in delivery.callbacks:
             if callback == self._subscribers.own:
-                self._deliver_to_own(message, route)
+                self._deliver_to_own(message)
                 continue
             session = self._subscribers.session_of(callback)
             if session is not None:
-                deliver_to(broker, session, message, route, qos, delivery.is_again)
+                filters = candidates(callback, message.topic)
+                deliver_to(broker, session, message, None, qos, delivery.is_again, filters=filters)
 
-    def _deliver_to_own(self, message: Message, route: Route) -> None:
+    def _deliver_to_own(self, message: Message) -> None:
         """To all whom the fixed broker does not know by name."""
+        route = self.broker.find_route(message.topic)
         deliver_to_rest(self.broker, message, route, self._uplink)
         for recipient in route.recipients:
             if recipient.session.role.is_movable and not self._subscribers.is_known(recipient.session):
@@ -177,10 +181,12 @@ class MobileNode:
 
     def _take_up(self, session: Session, callback: str) -> None:
         """What an earlier life of this node had delegated for it, and the fixed broker has given back."""
-        for topic_filter in self.machine.registries.filters_of(callback) - set(session.subscriptions or ()):
-            registry = self.machine.registries.by_filter[topic_filter]
-            wanted = Subscription(topic_filter, registry.entries[callback].qos)
-            subscribe_for(self.broker, session, SubscriptionRecord(wanted))
+        for topic_filter in self.machine.adopted.pop(callback, set()) - set(session.subscriptions or ()):
+            registry = self.machine.registries.get(topic_filter)
+            entry = registry.get(callback) if registry is not None else None
+            if entry is not None:
+                wanted = Subscription(topic_filter, entry.qos)
+                subscribe_for(self.broker, session, SubscriptionRecord(wanted))
 
     def keeps(self, session: Session) -> bool:
         is_sent = session.client_id in self._handover.sent
@@ -195,7 +201,9 @@ class MobileNode:
         return False
 
     def reserves(self, topic: str) -> bool:
-        return is_coordination(topic, self.domain, (self.broker.node_id, *self.machine.uplinks))
+        uplinks = self.machine.uplinks
+        domains = {self.domain, *(uplink.stream.domain for uplink in uplinks.values())}
+        return any(is_coordination(topic, each, (self.broker.node_id, *uplinks)) for each in domains)
 
     def subscribes(self, session: Session, record: SubscriptionRecord) -> bool:
         self._handover.look(self.callback_of(session), self.broker.now)
@@ -238,10 +246,10 @@ class MobileNode:
 
     # Fixed brokers
 
-    def moved_to(self, fixed_id: str, max_bytes: int) -> None:
+    def moved_to(self, fixed_id: str, max_bytes: int, domain: str) -> None:
         """There is a link to it, and it is the one that supports this broker."""
         now = self.broker.now
-        self.machine.move_to(fixed_id, now)
+        self.machine.move_to(fixed_id, now, domain)
         self.machine.link_up(fixed_id, max_bytes)
         self._kept.write_again(now)
         self.sync_delegated()

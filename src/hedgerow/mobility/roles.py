@@ -17,20 +17,30 @@ from hedgerow.broker.connection import Connection
 from hedgerow.broker.role import Refusal, Role, ShortPath
 from hedgerow.broker.roles import ClientRole, own_name
 from hedgerow.broker.session import Channel, Session
-from hedgerow.broker.short_path import PUBLISH_AT_MOST_ONCE, acknowledgements
-from hedgerow.errors import ProtocolError, TopicError
-from hedgerow.message import Properties
+from hedgerow.broker.short_path import acknowledgements
+from hedgerow.errors import ProtocolError
+from hedgerow.message import Message, Properties
+from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.renewals import move_of
 from hedgerow.mqtt.extension import Renewal, parse_address
 from hedgerow.mqtt.ids import RIGHT_TOPIC, node_of
-from hedgerow.mqtt.packets import MQTT_EXTENDED, Connack, Connect, Packet, Publish, Renew, Subscription
+from hedgerow.mqtt.packets import (
+    MQTT_EXTENDED,
+    Connack,
+    Connect,
+    Packet,
+    Pubcallback,
+    Publish,
+    Renew,
+    Subscription,
+)
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.mqtt.wire import PUBACK_HEAD
-from hedgerow.topics import validate_name
 
 MOBILE_PREFIX = "hedgerow-mobile-"  # of the client ids of mobile brokers
 FIXED_PREFIX = "hedgerow-fixed-"  # of the client id under which a mobile broker knows the link's session
 KEPT_PREFIX = "hedgerow-kept-"  # of sessions without clients, for what such a broker has yet to do
+DOMAIN_PROPERTY = "hedgerow-domain"  # a user property of CONNACK: the domain of the fixed broker
 ADDRESS_PROPERTY = "hedgerow-address"  # a user property of CONNECT: HOST:PORT where its clients reach it
 PUBLICATION_WORK = 5  # beside what comes of it
 
@@ -115,16 +125,20 @@ class MobileClientRole(ClientRole):
 class MobileSupport(Protocol):
     """What the role of mobile brokers asks of a fixed broker."""
 
+    domain: str
+    """Under which both write."""
+
     def refusal(self, broker_id: str, username: str | None) -> str | None:
         """Why this mobile broker may not connect here; None: it may."""
 
-    def accepted(self, connection: Channel, address: str) -> None:
-        """A mobile broker is connected, and has been told so. `address` is "" or HOST:PORT."""
+    def accepted(self, connection: Channel, address: str, is_extended: bool) -> None:
+        """A mobile broker is connected, and has been told so. `address` is "" or HOST:PORT; `is_extended`: it
+        reads PUBCALLBACK."""
 
     def ended(self, connection: Channel) -> None:
         """The connection of a mobile broker is over."""
 
-    def receive(self, connection: Channel, topic: str, payload: bytes) -> None:
+    def receive(self, connection: Channel, publication: Message) -> None:
         """A publication on the connection of a mobile broker."""
 
 
@@ -135,6 +149,7 @@ class MobileBrokerRole(Role):
     prefix = MOBILE_PREFIX
     gives_ids = True
     is_link = True
+    takes_callbacks = True
     keeps_will = False
 
     def __init__(self, broker: Broker, support: MobileSupport | None = None, reason: str = "") -> None:
@@ -143,7 +158,6 @@ class MobileBrokerRole(Role):
         self._support = support
         self._reason = reason or "this broker supports no mobile brokers"
         self.short_path: ShortPath = {
-            PUBLISH_AT_MOST_ONCE: self._receive_at_most_once,
             0x40: acknowledgements,
             0x50: acknowledgements,
             0x62: acknowledgements,
@@ -174,12 +188,13 @@ class MobileBrokerRole(Role):
         return self._support.refusal(broker_id, username)
 
     def answer(self, packet: Connect, properties: Properties) -> None:
+        assert self._support is not None
         properties["receive_maximum"] = self._broker.limits.peer_receive_maximum
-        properties["user_property"] = own_name(self._broker)
+        properties["user_property"] = (*own_name(self._broker), (DOMAIN_PROPERTY, self._support.domain))
 
     def resumed(self, connection: Channel, packet: Connect) -> None:
         assert self._support is not None
-        self._support.accepted(connection, _address_of(packet.properties))
+        self._support.accepted(connection, _address_of(packet.properties), packet.is_extended)
 
     def may_write(self, session: Session, topic: str) -> bool:
         return False  # What it publishes is for this broker itself.
@@ -193,38 +208,25 @@ class MobileBrokerRole(Role):
         if packet.qos == 2:
             raise ProtocolError(Reason.QOS_NOT_SUPPORTED, "QoS 2 from a mobile broker")
         broker = self._broker
-        broker.stats.publish_received += 1
         change_count = broker.durability.change_count
-        if self._support is not None:
-            self._support.receive(connection, packet.topic, packet.payload)
+        self._receive(connection, codec.publication_of(packet))
         if packet.qos:
             data = PUBACK_HEAD + packet.packet_id.to_bytes(2, "big")
             must_wait = broker.durability.change_count != change_count
             broker.durability.acknowledge(connection, data, must_wait)
         return True
 
-    def _receive_at_most_once(
-        self, connection: Connection, data: bytes, position: int, body: int, stop: int
-    ) -> int:
-        """PUBLISH at QoS 0 without RETAIN and properties."""
-        if stop - body < 3:
-            return 0
-        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-        if topic_end + 1 > stop or data[topic_end] or self._support is None:
-            return 0
-        try:
-            topic = validate_name(data[body + 2 : topic_end].decode())
-        except (UnicodeDecodeError, TopicError):
-            return 0
+    def receive_pubcallback(self, connection: Channel, packet: Pubcallback) -> None:
+        if packet.qos:
+            raise ProtocolError(Reason.QOS_NOT_SUPPORTED, "PUBCALLBACK at QoS 1 or 2 from a mobile broker")
+        self._receive(connection, codec.from_pubcallback(packet))
+
+    def _receive(self, connection: Channel, publication: Message) -> None:
         broker = self._broker
+        broker.stats.publish_received += 1
         broker.work += PUBLICATION_WORK
-        stats = broker.stats
-        stats.packets_received += 1
-        stats.publish_received += 1
-        stats.publish_bytes_received += stop - position
-        self._support.receive(connection, topic, data[topic_end + 1 : stop])
-        # A link that was ended by what it said has nothing more to say.
-        return stop if connection.is_connected else len(data)
+        if self._support is not None:
+            self._support.receive(connection, publication)
 
     def disconnected(self, connection: Channel) -> None:
         if self._support is not None:
@@ -250,6 +252,7 @@ class FixedBrokerRole(_OwnRole):
     """The link of this mobile broker to a fixed one."""
 
     name = "fixed broker"
+    takes_callbacks = True
     description = "the link to a fixed broker"
 
 

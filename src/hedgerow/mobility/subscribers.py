@@ -94,10 +94,12 @@ class Subscribers:
     def matched_on(self, route: Route, publisher: Publisher | None) -> Matched:
         """Whom the broker notifies of what takes this route, and who is at the fixed broker."""
         matched = self._matched_on(route)
-        for recipient, _ in route.elsewhere if isinstance(publisher, Session) else ():
-            # It asked not to get its own, and the fixed broker cannot know whose this is.
-            if recipient.session is publisher and recipient.for_own_publication() is None:
-                name = self.callback_of(recipient.session)
+        if route.inactive and isinstance(publisher, Session) and publisher.role.is_movable:
+            held = publisher.subscriptions or {}
+            own = [held[each].subscription.no_local for each in route.inactive if each in held]
+            name = self.callback_of(publisher)
+            if own and all(own) and name not in matched.here:
+                # It asked not to get its own, and the fixed broker cannot know whose this is.
                 matched = matched._replace(here=matched.here | {name}, served=(*matched.served, name))
         return matched
 
@@ -109,8 +111,8 @@ class Subscribers:
         if known is not None and known[0] is route and not route.stale:
             return known[1]
         here = [self.callback_of(each.session) for each in route.recipients if self.is_known(each.session)]
-        there = {self.callback_of(each.session): each.qos for each, is_active in route.elsewhere if is_active}
-        matched = self._machine.matched([*here, self.own], there)
+        there = {self.callback_of(each.session): each.qos for each in route.elsewhere}
+        matched = self._machine.matched(route.topic, [*here, self.own], there)
         self._matched[route.topic] = route, matched
         return matched
 

@@ -138,7 +138,14 @@ def peek_version(body: bytes) -> int:
     A server needs it to refuse a CONNECT that it cannot decode in words that the client knows.
     """
     at = 2 + (body[0] << 8 | body[1]) if len(body) > 2 else 2
-    return _split_version(body[at])[0] if at < len(body) else 0
+    if at >= len(body):
+        return 0
+    version = _split_version(body[at])[0]
+    return MQTT_5 if version == MQTT_EXTENDED and body[2:at] == _BROKERS_NAME else version
+
+
+# With 0xFF behind it: MQTT 5, and the extension between brokers.
+_BROKERS_NAME = PROTOCOL_NAMES[MQTT_5].encode()
 
 
 def _split_version(byte: int) -> tuple[int, bool]:
@@ -149,15 +156,17 @@ def _split_version(byte: int) -> tuple[int, bool]:
     return byte & ~BRIDGE_BIT if is_bridge else byte, is_bridge
 
 
-def decode(first_byte: int, body: bytes, version: int) -> Packet:
-    """The packet with this first byte and body. A CONNECT brings its own version."""
+def decode(first_byte: int, body: bytes, version: int, is_extended: bool = False) -> Packet:
+    """The packet with this first byte and body. A CONNECT brings its own version. `is_extended`: of a broker
+    that speaks MQTT 5 and the extension."""
     packet_type = first_byte >> 4
     flags = first_byte & 0x0F
     if packet_type == CONNECT:
         version = peek_version(body)
     try:
         needed = _NEEDED_VERSIONS.get(packet_type, version)
-        if packet_type not in _DECODERS or version != needed:
+        is_legal = version == needed or (is_extended and packet_type == PUBCALLBACK)
+        if packet_type not in _DECODERS or not is_legal:
             raise malformed(f"packet type {packet_type} is reserved", "§2.1.2")
         read, legal_flags = _DECODERS[packet_type]
         # 3.1 does not use the flags of other packets than PUBLISH, and repeats some with DUP set.
@@ -238,6 +247,8 @@ def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
             Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol name {name[:16]!r}", "MQTT-3.1.2-1"
         )
     version, is_bridge = _split_version(reader.byte())
+    is_extended = version == MQTT_EXTENDED and name == PROTOCOL_NAMES[MQTT_5]
+    version = MQTT_5 if is_extended else version
     if PROTOCOL_NAMES.get(version) != name:
         raise ProtocolError(
             Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {name} version {version & 0xFF}", "MQTT-3.1.2-2"
@@ -250,6 +261,7 @@ def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
         properties=_read_properties(reader, CONNECT, version),
         client_id=reader.utf8_string(),
         is_bridge=is_bridge,
+        is_extended=is_extended,
     )
     if connect_flags & ConnectFlag.WILL:
         packet.will = Will(
@@ -336,6 +348,7 @@ def _decode_pubcallback(reader: Reader, flags: int, version: int) -> Pubcallback
         inner.packet_id,
         callbacks,
         message_id,
+        inner.properties,
     )
 
 

@@ -54,6 +54,7 @@ from hedgerow.mqtt.reasons import CONNACK_RETURN_CODES, CONNACK_SERVER_UNAVAILAB
 from hedgerow.mqtt.wire import (
     BRIDGE_BIT,
     PROTOCOL_NAMES,
+    RENEWALS_BYTE,
     RETAIN_HANDLING_SHIFT,
     WILL_QOS_SHIFT,
     ConnectFlag,
@@ -143,10 +144,13 @@ def _encode_connect(packet: Connect, version: int) -> tuple[int, bytes]:
         raise ValueError("password without a user name [MQTT-3.1.2-22]")
     if packet.is_bridge and version in (MQTT_5, MQTT_EXTENDED):
         raise ValueError("neither MQTT 5 nor the extension has a mark of a bridge")
+    if packet.is_extended and version != MQTT_5:
+        raise ValueError("a broker of the extension speaks MQTT 5")
+    bridge_bit = BRIDGE_BIT if packet.is_bridge else 0
     return CONNECT << 4, b"".join(
         (
             encode_utf8_string(PROTOCOL_NAMES[version]),
-            bytes((version & 0xFF | (BRIDGE_BIT if packet.is_bridge else 0), flags)),
+            bytes((RENEWALS_BYTE if packet.is_extended else version & 0xFF | bridge_bit, flags)),
             encode_two_byte_integer(packet.keep_alive),
             _write_properties(packet.properties, CONNECT, version),
             *payload,

@@ -36,6 +36,11 @@ it is sent as type 0, 16 modulo 16, which no other packet has:
 
 It is acknowledged as a PUBLISH is. On these connections the server sends every message so: a client that is
 handed from one server to another tells by the id what it has already.
+
+Between brokers the connection is one of MQTT 5 instead: CONNECT has the protocol name `MQTT` and version
+0xFF, and all else is as in MQTT 5, with PUBCALLBACK both ways. Its body then has the properties of a PUBLISH
+in front of the payload. A broker that does not know it answers "unsupported protocol version", and is asked
+again with version 5: there the callbacks travel in a user property (`mobility/delegation/codec.py`).
 """
 
 from __future__ import annotations
@@ -44,10 +49,13 @@ import ipaddress
 import re
 from enum import IntEnum
 
+from hedgerow.mqtt import properties
 from hedgerow.mqtt.packets import (
     CONNACK,
+    MQTT_5,
     MQTT_EXTENDED,
     PUBCALLBACK,
+    PUBLISH,
     Pubcallback,
     Renew,
 )
@@ -126,12 +134,12 @@ def read_renew(reader: Reader, code: int, session_present: int) -> Renew:
 
 
 def join_callbacks(callbacks: tuple[str, ...]) -> str:
-    for callback in callbacks:
-        if not callback or set(callback) & set('{"}'):
-            raise ValueError(f"not a callback: {callback[:80]!r}")
+    inner = '"'.join(callbacks)
+    if "{" in inner or "}" in inner or inner.count('"') >= max(1, len(callbacks)) or not all(callbacks):
+        raise ValueError(f"what is no callback: {inner[:80]!r}")
     if len(callbacks) > MAX_CALLBACKS or len(set(callbacks)) < len(callbacks):
         raise ValueError(f"a callback twice, or over {MAX_CALLBACKS}")
-    return "{" + '"'.join(callbacks) + "}"
+    return "{" + inner + "}"
 
 
 def read_callbacks(reader: Reader) -> tuple[tuple[str, ...], str]:
@@ -152,8 +160,9 @@ def read_callbacks(reader: Reader) -> tuple[tuple[str, ...], str]:
 
 
 def encode_pubcallback(packet: Pubcallback, version: int) -> tuple[int, bytes]:
-    if version != MQTT_EXTENDED:
-        raise ValueError("only clients of the extension read a PUBCALLBACK")
+    is_for_broker = version == MQTT_5 and bool(packet.properties)
+    if version != MQTT_EXTENDED and not is_for_broker:
+        raise ValueError("only who has asked for the extension reads a PUBCALLBACK")
     if not 0 <= packet.qos <= 2 or bool(packet.qos) != bool(packet.packet_id) or packet.dup > packet.qos:
         raise ValueError(f"QoS, DUP and packet identifier do not fit: {packet.qos}, {packet.packet_id}")
     return PUBCALLBACK << 4 | packet.dup << 3 | packet.qos << 1 | packet.retain, b"".join(
@@ -162,6 +171,7 @@ def encode_pubcallback(packet: Pubcallback, version: int) -> tuple[int, bytes]:
             encode_utf8_string(packet.message_id),
             encode_utf8_string(validate_name(packet.topic)),
             encode_two_byte_integer(packet.packet_id) if packet.qos else b"",
+            properties.encode(packet.properties, PUBLISH) if is_for_broker else b"",
             packet.payload,
         )
     )

@@ -65,6 +65,8 @@ class Connect:
     properties: Properties = field(default_factory=_properties)
     is_bridge: bool = False
     """Another broker connects; before MQTT 5, which has subscription options to the same effect."""
+    is_extended: bool = False
+    """It is a broker's, of MQTT 5 and the extension: see `extension.py`."""
 
     @property
     def names_method(self) -> bool:
@@ -204,6 +206,8 @@ class Pubcallback:
     callbacks: tuple[str, ...] = ()
     """None: it is for the client that receives it."""
     message_id: str = ""
+    properties: Properties = field(default_factory=_properties)
+    """Between brokers, where the rest is MQTT 5."""
 
 
 Packet = (

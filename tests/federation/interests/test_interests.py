@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.broker.routes import ALWAYS
+from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.errors import TopicError
 from hedgerow.federation.interests.events import (
     ConnectionsNotLogged,

@@ -110,7 +110,7 @@ def test_any_bytes_are_a_filter_or_refused(data: bytes) -> None:
         b"\x02" + filled(3).encode()[1:],
         b"\x01" + (MAX_CAPACITY + 1).to_bytes(4, "big") + bytes(4) + b"\x01",
         b"\x01" + bytes(4) + bytes(4) + b"\x01",
-        filled(3).encode() + b"\x01",
+        filled(3).encode() + b"\xf1\x7f",
         filled(3).encode()[:-1] + b"\xff",
         b"\x01\0\0\0\x02\0\0\0\0\x00" + bytes(11),
         b"\x01\0\0\0\x02\0\0\0\0\x01" + b"\x00",

@@ -248,10 +248,10 @@ def test_a_receipt_of_a_stream_that_has_ended_settles_nothing_of_the_next(world:
     (old,) = world.outboxes["f1"]
     assert old.delivery.receipt is not None
     fixed.mobiles["m1"].stream.begin_anew()
-    fixed.mobiles["m1"].stream.received = old.delivery.receipt[1]
+    fixed.mobiles["m1"].stream.content.received = old.delivery.receipt[1]
     fixed.mobiles["m1"].stream.hold()
     fixed.settle(*old.delivery.receipt)
-    assert len(fixed.mobiles["m1"].stream.holding) == 1
+    assert len(fixed.mobiles["m1"].stream.content.holding) == 1
     world.stop("f1")
     world.revive("f1", with_memory=False)
 
@@ -315,10 +315,10 @@ def test_a_cache_of_who_matches_is_void_after_each_change(world: World, sides: S
     world.subscribe("b@m1", "u")
     seen.append(mobile.generation)
     delegate(world, "u")
-    assert mobile.matched(["a@m1", "b@m1"], {}).served == ("b@m1",)
+    assert mobile.matched("u", ["a@m1", "b@m1"], {}).served == ("b@m1",)
     seen.append(mobile.generation)
     recover(world, "u")
-    assert mobile.matched(["a@m1", "b@m1"], {}).served == ()
+    assert mobile.matched("u", ["a@m1", "b@m1"], {}).served == ()
     seen.append(mobile.generation)
     world.attach("a@m1", "f1")
     world.run()

@@ -12,6 +12,8 @@ from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.notifier import Matched
 from hedgerow.mobility.delegation.publications import (
+    ACKNOWLEDGEMENTS,
+    CONTENT,
     FROM_FIXED,
     FROM_MOBILE,
     Body,
@@ -36,13 +38,14 @@ def items(kinds: set[PublicationKind]) -> st.SearchStrategy[list[Item]]:
 
 def write(side: MobileSide | FixedSide, sender: str, written: list[Item]) -> None:
     """HELLO, then these as its next ones."""
-    hello = codec.encode(PublicationKind.HELLO, StreamHeader(9, 0, 1, 0, 0), HelloBody(0, 0))
-    side.receive_publication(sender, f"{DOMAIN}/{sender}/hello", hello, 1.0)
-    number = 0
+    header = StreamHeader(9, 0, 1, 0, 0)
+    hello = codec.write(DOMAIN, sender, PublicationKind.HELLO, header, HelloBody(0, 0))
+    side.receive_publication(sender, hello, 1.0)
+    numbers = {True: 0, False: 0}
     for kind, body, acknowledged in written:
-        number += kind != PublicationKind.ACKNOWLEDGE
-        payload = codec.encode(kind, StreamHeader(9, 1, 1, number, acknowledged, acknowledged), body)
-        side.receive_publication(sender, codec.topic_of(DOMAIN, sender, kind), payload, 1.0)
+        numbers[kind in CONTENT] += kind not in ACKNOWLEDGEMENTS
+        header = StreamHeader(9, 1, 1, numbers[kind in CONTENT], acknowledged, acknowledged)
+        side.receive_publication(sender, codec.write(DOMAIN, sender, kind, header, body), 1.0)
 
 
 @settings(max_examples=150)

@@ -29,6 +29,7 @@ from hedgerow.mobility.delegation.publications import (
     Registration,
     Registrations,
     StreamHeader,
+    Unsubscription,
 )
 from tests.mobility.delegation.world import DOMAIN, TAKEOVER_AFTER_S, World
 
@@ -72,10 +73,11 @@ def test_a_delegated_topic_costs_one_publication_for_all_its_subscribers(world: 
     world.run()
     world.publish("outside", "t/1")
     (publication,) = world.links["m1", "f1"].down
-    assert publication.topic == f"{DOMAIN}/f1/notify"
-    _, _, body = codec.decode("notify", publication.payload)
+    assert (publication.topic, publication.payload) == ("t/1", b"1")
+    _, _, body = codec.read(publication)
     assert isinstance(body, EventBody)
-    assert (body.is_all, body.callbacks) == (True, ())
+    assert dict(body.callbacks).keys() == {"a@m1", "b@m1"}
+    assert not body.is_to_match
 
 
 def test_what_is_delegated_is_not_matched_by_the_mobile_broker(world: World) -> None:
@@ -181,7 +183,7 @@ def test_a_mobile_broker_without_memory_gets_topics_and_events_back(world: World
     mobile_of(world).move_to("f1", world.now)
     world.connect("m1", "f1")
     world.run()
-    assert set(mobile_of(world).registries.by_filter["t/1"].entries) == {"a@m1", "b@m1"}
+    assert set(mobile_of(world).registries.by_filter["t/1"].callbacks) == {"a@m1", "b@m1"}
     assert HandedBack("m1", 1) in world.events
     assert world.notified[missed, "a@m1"] == 1
     later = world.publish("outside", "t/1")
@@ -463,8 +465,12 @@ def test_a_refused_delegation_loses_nothing(world: World) -> None:
 HEADER = StreamHeader(1, 1, 1, 1, 0)
 
 
-def written(kind: PublicationKind, body: Body, domain: str = DOMAIN, sender: str = "m1") -> tuple[str, bytes]:
-    return codec.topic_of(domain, sender, kind), codec.encode(kind, HEADER, body)
+def written(kind: PublicationKind, body: Body, domain: str = DOMAIN, sender: str = "m1") -> Message:
+    return codec.write(domain, sender, kind, HEADER, body)
+
+
+def numbered(topic: str, numbers: str, payload: bytes = b"") -> Message:
+    return Message(topic, payload, properties={"user_property": ((codec.STREAM_PROPERTY, numbers),)})
 
 
 DELEGATION = Registrations((Registration("t/1", (("a@m1", 1),)),))
@@ -473,7 +479,7 @@ DELEGATION = Registrations((Registration("t/1", (("a@m1", 1),)),))
 def known_at(side: FixedSide) -> list[object]:
     """Of each mobile broker: its topics, and how far the streams are."""
     return [
-        (name, dict(mobile.topics), mobile.stream.received, mobile.stream.number)
+        (name, dict(mobile.topics), mobile.stream.process.received, mobile.stream.process.number)
         for name, mobile in side.mobiles.items()
     ]
 
@@ -489,16 +495,19 @@ def known_at(side: FixedSide) -> list[object]:
         ("m1", written(PublicationKind.DELEGATE, DELEGATION, domain="farm/sector2"), "another domain"),
         ("m2", written(PublicationKind.DELEGATE, DELEGATION), "in the name of another broker"),
         ("m1", written(PublicationKind.RECOVERED, DELEGATION), "RECOVERED is for a fixed broker to write"),
-        ("m1", (f"{DOMAIN}/m1/delegate", b"\xff" * 60), "version 255"),
-        ("m1", (f"{DOMAIN}/m1/delegate", b""), "a payload of 0 bytes"),
-        ("m1", ("t/1", b""), "no coordination topic"),
+        ("m1", numbered(f"{DOMAIN}/m1/delegate", "255 4 1 1 1 1 1 0 0 0 0"), "version 255"),
+        ("m1", numbered(f"{DOMAIN}/m1/delegate", "2 4 1 1 1 1 1 0 0 0 -1"), "what is no number"),
+        ("m1", Message(f"{DOMAIN}/m1/delegate", b""), "no number in a stream"),
+        ("m1", Message(f"{DOMAIN}/m1/delegate/deactivate/all", b"x"), "no number in a stream"),
+        ("m1", Message(f"{DOMAIN}/m2/delegate/deactivate/all", b""), "in the name of another broker"),
+        ("m1", Message("t/1", b""), "no coordination topic"),
     ],
 )
-def test_what_is_refused(world: World, sender: str, publication: tuple[str, bytes], why: str) -> None:
+def test_what_is_refused(world: World, sender: str, publication: Message, why: str) -> None:
     before = known_at(fixed_of(world))
-    fixed_of(world).receive_publication(sender, *publication, world.now)
+    fixed_of(world).receive_publication(sender, publication, world.now)
     world.settle("f1")
-    assert DelegationRefused(sender, publication[0], why) in world.events
+    assert DelegationRefused(sender, publication.topic, why) in world.events
     assert fixed_of(world).stats.refused == 1
     assert known_at(fixed_of(world)) == before
 
@@ -518,7 +527,7 @@ def test_a_callback_of_somebody_else_gets_nothing(world: World, callback: str) -
     uplink.stream.put(PublicationKind.EVENT, EventBody(message, ((callback, 1),)), world.now)
     world.settle("m1")
     for publication in world.links["m1", "f1"].up:
-        fixed_of(world).receive_publication("m1", publication.topic, publication.payload, world.now)
+        fixed_of(world).receive_publication("m1", publication, world.now)
     assert not fixed_of(world).take_deliveries()
     assert fixed_of(world).stats.unknown_callbacks == 1
     why = "a callback that is not its own, nor of a client here"
@@ -540,8 +549,42 @@ def test_a_client_with_an_address_of_its_own(world: World) -> None:
 def test_a_mobile_broker_without_delegation_takes_its_clients_over(world: World) -> None:
     for client in ("b@m1", "a@m1", "c@m2"):
         fixed_of(world).client_attached(client, world.now)
-    fixed_of(world).receive_publication("m1", f"{DOMAIN}/m1/delegate/deactivate/no", b"", world.now)
+    publication = Message(f"{DOMAIN}/m1/delegate/deactivate/no", b"")
+    fixed_of(world).receive_publication("m1", publication, world.now)
     assert fixed_of(world).take_events() == [RenewTopics("m1", ("a@m1", "b@m1"))]
+
+
+@pytest.mark.parametrize("named", ["m1", "f1"])
+def test_topics_and_payloads_as_published(world: World, named: str) -> None:
+    """By one who numbers nothing, with the sender or the recipient in the topic."""
+    side = fixed_of(world)
+    delegate(world, "t/1")
+    world.run()
+    single = Message(f"{DOMAIN}/{named}/delegate/unsubscription/single", b"a@m1")
+    side.receive_publication("m1", single, world.now)
+    assert side.mobiles["m1"].topics["t/1"].keys() == {"b@m1"}
+    side.receive_publication("m1", Message(f"{DOMAIN}/{named}/delegate/deactivate/all", b""), world.now)
+    assert side.mobiles["m1"].topics["t/1"].keys() == {"@m1"}
+    side.receive_publication("m1", Message(f"{DOMAIN}/{named}/delegate/unsubscription/all", b""), world.now)
+    assert not side.mobiles["m1"].topics
+    world.subscriptions.clear()
+
+
+def test_what_is_written_is_as_published_where_the_document_says_how() -> None:
+    topic = "farm_x/sector_y/rmb1/delegate"
+    for kind, action in (
+        (PublicationKind.UNSUBSCRIPTION_ALL, "unsubscription/all"),
+        (PublicationKind.DEACTIVATE_ALL, "deactivate/all"),
+        (PublicationKind.DEACTIVATE_NO, "deactivate/no"),
+    ):
+        publication = codec.write("farm_x/sector_y", "rmb1", kind, HEADER, EmptyBody())
+        assert (publication.topic, publication.payload) == (f"{topic}/{action}", b"")
+    single = Unsubscription("t/1", "a@rmb1")
+    publication = codec.write(
+        "farm_x/sector_y", "rmb1", PublicationKind.UNSUBSCRIPTION_SINGLE, HEADER, single
+    )
+    assert (publication.topic, publication.payload) == (f"{topic}/unsubscription/single", b"a@rmb1")
+    assert codec.read(publication) == (PublicationKind.UNSUBSCRIPTION_SINGLE, HEADER, single)
 
 
 def test_a_broker_that_is_not_allowed_leaves_no_trace() -> None:
@@ -553,9 +596,9 @@ def test_a_broker_that_is_not_allowed_leaves_no_trace() -> None:
 
 
 def test_what_a_stranger_writes_to_a_mobile_broker(world: World) -> None:
-    payload = codec.encode(PublicationKind.NOTHING, HEADER, EmptyBody())
-    mobile_of(world).receive_publication("f2", f"{DOMAIN}/f2/nothing", payload, world.now)
-    mobile_of(world).receive_publication("f1", f"{DOMAIN}/f2/nothing", payload, world.now)
+    publication = written(PublicationKind.NOTHING, EmptyBody(), sender="f2")
+    mobile_of(world).receive_publication("f2", publication, world.now)
+    mobile_of(world).receive_publication("f1", publication, world.now)
     assert mobile_of(world).stats.refused == 2
 
 
@@ -563,6 +606,6 @@ def test_publications_out_of_turn_are_ignored(world: World) -> None:
     world.publish("m1", "t/1")
     (publication,) = world.links["m1", "f1"].up
     for _ in range(2):
-        fixed_of(world).receive_publication("m1", publication.topic, publication.payload, world.now)
+        fixed_of(world).receive_publication("m1", publication, world.now)
         world.settle("f1")
     assert fixed_of(world).stats.ignored == 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hedgerow.message import Message
+from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.events import DelegationStats
-from hedgerow.mobility.delegation.publications import HelloBody, PublicationKind, Serving
+from hedgerow.mobility.delegation.limits import WINDOW_BYTES, DelegationLimits
+from hedgerow.mobility.delegation.publications import EventBody, HelloBody, PublicationKind, Serving
 from hedgerow.mobility.delegation.stream import Stream
 
 
@@ -13,13 +14,12 @@ def receive(stream: Stream, publications: list[Message]) -> list[str]:
     """The callbacks in what is accepted: they tell which it was."""
     accepted = []
     for publication in publications:
-        _, _, action = codec.split_topic(publication.topic)
-        kind, header, body = codec.decode(action, publication.payload)
+        kind, header, body = codec.read(publication)
         if isinstance(body, HelloBody):
             if stream.receive_hello(header, body, 0.0):
                 stream.begin_anew()
         elif stream.accept(kind, header):
-            stream.acknowledged(header)
+            stream.acknowledged(kind, header)
             if isinstance(body, Serving):
                 accepted.append(body.callback)
     return accepted
@@ -95,3 +95,38 @@ def test_an_old_hello_is_ignored() -> None:
     second.link_up()
     receive(second, old)
     assert not second.is_open
+
+
+def test_what_is_agreed_overtakes_events_that_wait() -> None:
+    """However many there are, and though the other side reads none of them."""
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
+    connect(first, second)
+    for number in range(2_000):
+        event = EventBody(Message("t", bytes(1_000), 1, id=MessageId("a", 1, number)))
+        first.put(PublicationKind.EVENT, event, 0.0)
+    sent = first.take_publications()
+    assert sum(each.size for each in sent) < WINDOW_BYTES + 2_000
+    put(first, "agreed@a")
+    (behind,) = first.take_publications()
+    assert codec.read(behind)[0] == PublicationKind.SERVING
+    assert receive(second, [*sent, behind]) == ["agreed@a"]
+    for _ in range(2_000):
+        receive(first, second.take_publications())
+        receive(second, first.take_publications())
+    assert second.content.received == 2_000
+    assert not first.kept
+
+
+def test_two_sides_with_full_queues_do_not_wait_for_each_other() -> None:
+    limits = DelegationLimits(window_bytes=1)
+    streams = [Stream("d", name, 1, DelegationStats(), limits) for name in ("a", "b")]
+    connect(*streams)
+    for number in range(50):
+        for stream, name in zip(streams, "ab", strict=True):
+            event = EventBody(Message("t", b"", 1, id=MessageId(name, 1, number)))
+            stream.put(PublicationKind.EVENT, event, 0.0)
+    for _ in range(200):
+        for stream, other in (streams, streams[::-1]):
+            receive(other, stream.take_publications())
+    assert [stream.content.received for stream in streams] == [50, 50]
+    assert not any(stream.kept for stream in streams)

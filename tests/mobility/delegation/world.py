@@ -21,7 +21,7 @@ from hedgerow.mobility.delegation.events import (
     Notification,
 )
 from hedgerow.mobility.delegation.fixed import FixedSide
-from hedgerow.mobility.delegation.limits import DelegationLimits
+from hedgerow.mobility.delegation.limits import WINDOW_BYTES, DelegationLimits
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.registries import subscribers
 from hedgerow.topics import matches
@@ -53,11 +53,13 @@ class Waiting:
 
 
 class World:
-    def __init__(self, mobile_ids: tuple[str, ...], fixed_ids: tuple[str, ...]) -> None:
+    def __init__(
+        self, mobile_ids: tuple[str, ...], fixed_ids: tuple[str, ...], window_bytes: int = WINDOW_BYTES
+    ) -> None:
         self.now = 1_000.0
         self.epochs = 0
         self.sequence = 0
-        self.limits = DelegationLimits()
+        self.limits = DelegationLimits(window_bytes=window_bytes)
         """Of all sides."""
         self.logs = {name: DuplicateLog(1 << 20) for name in mobile_ids + fixed_ids}
         self.mobiles: dict[str, MobileSide | None] = {name: self._new_mobile(name) for name in mobile_ids}
@@ -282,7 +284,7 @@ class World:
         here = {name: qos for name, qos in wanted.items() if name not in away}
         duplicates = mobile.stats.duplicates
         there = {name: qos for name, qos in wanted.items() if name in away}
-        mobile.publish(message, mobile.matched(here, there), self.now)
+        mobile.publish(message, mobile.matched(message.topic, here, there), self.now)
         if mobile.stats.duplicates == duplicates:
             self._notify([Notification(message, tuple(here.items()))])
         self.settle(mobile_id)
@@ -366,14 +368,14 @@ class World:
             if not (link.is_connected and link.up and fixed is not None):
                 break
             publication = link.up.popleft()
-            fixed.receive_publication(mobile_id, publication.topic, publication.payload, self.now)
+            fixed.receive_publication(mobile_id, publication, self.now)
             self.settle(fixed_id)
         for _ in range(down):
             mobile = self.mobiles[mobile_id]
             if not (link.is_connected and link.down and mobile is not None):
                 break
             publication = link.down.popleft()
-            mobile.receive_publication(fixed_id, publication.topic, publication.payload, self.now)
+            mobile.receive_publication(fixed_id, publication, self.now)
             self.settle(mobile_id)
 
     def run(self) -> None:

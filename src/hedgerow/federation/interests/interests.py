@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from hedgerow.broker.routes import ALWAYS
+from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.errors import TopicError
 from hedgerow.federation.interests import log_lines
 from hedgerow.federation.interests.events import (

@@ -10,21 +10,22 @@ matches, and both know which. The protocol, on the two streams of `stream.py`:
 1. A topic is *active* (matched by the mobile broker: "here") or *delegated*. The fixed broker holds, for each
    topic filter, either the mobile broker's own callback (`@BROKER`: it is sent the event, and matches) or
    those of the subscribers.
-2. Delegation: DELEGATE is written as number n, and from then on events published here are not matched for
-   that topic, but written to the fixed broker behind n: it knows the topic when it reads them. Events from
-   outside are matched here until n is acknowledged, since all that the fixed broker wrote before that was
-   matched by it without the topic, and all afterwards with it. The numbers are the versions of what is
-   delegated.
+2. Delegation: DELEGATE is written as number n of the process plane, and from then on events published here
+   are not matched for that topic, but written to the fixed broker, and say that n was written before: it
+   knows the topic when it reads them. Events from outside say how much of the process plane the fixed
+   broker had handled when it wrote them: below n they are matched here, from n on it has matched them.
 3. Recovery: RECOVER is written as n; events published here are matched here from then on, and the fixed
-   broker, reading n before them, leaves the topic out. Its answer RECOVERED stands in its stream where events
-   begin to come unmatched. A delegation that it refuses is answered by RECOVERED as well.
+   broker leaves the topic out of those that say n. Its answer RECOVERED says from when events come
+   unmatched. A delegation that it refuses is answered by RECOVERED as well. The process plane may be ahead
+   of events, so the fixed broker keeps what a topic was before, until events from then have been read
+   (`Mobile.undone`), and the mobile broker changes what it matches of the fixed broker's events when those
+   say so (`Uplink.advance`).
 4. One publication for an event, each way: EVENT says who is notified already and whom the fixed broker is to
-   notify (clients that moved there); NOTIFY says who is to be notified without matching, who is notified
-   already, and whether there is something to match too. It does not list whom the fixed broker has matched:
-   it says "all". The mobile broker keeps what that one holds as of each number that it has acknowledged, so
-   both mean the same subscribers. Whom the fixed broker serves itself, as their clients are there, and who
-   was served before, is excepted by name: of a client that comes or goes the two learn at different times,
-   so what counts is who was there when NOTIFY was written. If these are the most, the others are listed.
+   notify (clients that moved there); NOTIFY says who is to be notified without matching (the callbacks of
+   those whom the fixed broker cannot reach), who is notified already, and whether there is something to match
+   too. The mobile broker asks of each callback whether it is still a subscriber, and of nobody else. Whom the
+   fixed broker serves itself, as their clients are there, is not among them: of a client that comes or goes
+   the two learn at different times, so what counts is who was there when NOTIFY was written.
 5. An event published here is *unsettled* until the fixed broker has handled it and the clients that are there
    have got it, with those who were notified of it (`done`). The fixed broker's notifications for it come
    before that, and what a client there did not get and is handed back; who is done is left out. Afterwards,

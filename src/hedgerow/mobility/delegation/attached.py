@@ -36,6 +36,8 @@ class Attached:
         self.expected: dict[str, ExpectedClient] = {}
         """By client id, those on their way."""
         self._callbacks: set[str] = set()
+        self.generation = 0
+        """Grows when somebody comes or goes."""
         self._by_client_id: dict[str, str] = {}
         self._by_owner: dict[str | None, set[str]] = {}
         """None: those under a network address, which any mobile broker may have named."""
@@ -70,6 +72,7 @@ class Attached:
         if callback in self._callbacks:
             return
         self._callbacks.add(callback)
+        self.generation += 1
         owner, client_id = addresses.owner_of(callback), addresses.client_id_of(callback)
         self._by_owner.setdefault(owner, set()).add(callback)
         if client_id is not None:
@@ -80,6 +83,7 @@ class Attached:
         if callback not in self._callbacks:
             return
         self._callbacks.discard(callback)
+        self.generation += 1
         owner, client_id = addresses.owner_of(callback), addresses.client_id_of(callback)
         clients = self._by_owner[owner]
         clients.discard(callback)

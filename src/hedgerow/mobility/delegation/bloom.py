@@ -1,16 +1,16 @@
 """A counting Bloom filter: a set that is told in few bytes, from which members can be taken out again.
 
 `CountingBloomFilter(capacity)` holds `capacity` members at a false-positive rate of at most
-`FALSE_POSITIVE_RATE`: of what was never added, one in a hundred is said to be in it. What was added is always
-said to be in it. With 12 counters a member and k = 7 places for each, the rate at capacity is about
-(1 - e^(-7/12))^7 = 0.0033, and in filters of a few members up to twice that; beyond capacity it grows, and
-`is_full` says so.
+`FALSE_POSITIVE_RATE`: of what was never added, three in a hundred are said to be in it. What was added is
+always said to be in it. With 8 counters a member and k = 5 places for each, the rate at capacity is about
+(1 - e^(-5/8))^5 = 0.022, and in filters of a few members somewhat more; beyond capacity it grows, and
+`is_full` says so. More counters would cost more bytes than the exceptions that they spare (`codec`).
 
 A counter has four bits. One that has reached 15 stays there, since nobody knows any more how many members
 stand behind it: removing then leaves a false positive, never a false negative. Up to capacity that all but
 never happens. Each place is four bytes of a BLAKE2b digest: with the cheaper h1 + i·h2, small filters had a
 rate of 0.011, as the step may share a divisor with their size. Who chooses names can make them collide, so
-nothing may rest on the filter alone: a list stands beside it.
+nothing may rest on the filter alone: who writes one names those whom it says wrongly.
 
 It is our own because the counters of pyprobables have 32 bits, and these are to travel often.
 
@@ -20,6 +20,7 @@ those that are not zero (gap and count in one variable byte integer).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 
@@ -27,9 +28,9 @@ from hedgerow.errors import ProtocolError
 from hedgerow.mqtt.wire import Reader, encode_variable_byte_integer
 
 VERSION = 1
-FALSE_POSITIVE_RATE = 0.01
-COUNTERS_PER_MEMBER = 12
-PLACES = 7
+FALSE_POSITIVE_RATE = 0.03
+COUNTERS_PER_MEMBER = 8
+PLACES = 5
 MAX_COUNT = 15
 MAX_CAPACITY = 100_000  # 1.2 MB of counters: ten bytes of a peer must not ask for more.
 
@@ -39,6 +40,12 @@ _PLACE = Struct("!I")
 
 class BloomError(ValueError):
     """Bytes that are no filter."""
+
+
+@lru_cache(maxsize=65_536)  # The same subscribers are asked of for one topic after the other.
+def _hashes(member: str) -> tuple[int, ...]:
+    digest = blake2b(member.encode(), digest_size=_PLACE.size * PLACES).digest()
+    return tuple(place for (place,) in _PLACE.iter_unpack(digest))
 
 
 class CountingBloomFilter:
@@ -51,12 +58,20 @@ class CountingBloomFilter:
         self._size = capacity * COUNTERS_PER_MEMBER
         self._counters = bytearray(self._size)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CountingBloomFilter):
+            return NotImplemented
+        mine, others = (self.capacity, self.count), (other.capacity, other.count)
+        return mine == others and self._counters == other._counters
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __len__(self) -> int:
         return self.count
 
     def __contains__(self, member: str) -> bool:
-        counters = self._counters
-        return all(counters[place] for place in self._places(member))
+        counters, size = self._counters, self._size
+        return all(counters[place % size] for place in _hashes(member))
 
     @property
     def is_full(self) -> bool:
@@ -82,9 +97,8 @@ class CountingBloomFilter:
 
     def _places(self, member: str) -> set[int]:
         """A set: a place that comes twice is counted once, by `add` and `remove` alike."""
-        digest = blake2b(member.encode(), digest_size=_PLACE.size * PLACES).digest()
         size = self._size
-        return {place % size for (place,) in _PLACE.iter_unpack(digest)}
+        return {place % size for place in _hashes(member)}
 
     def encode(self) -> bytes:
         head = bytes([VERSION]) + self.capacity.to_bytes(4, "big") + self.count.to_bytes(4, "big")

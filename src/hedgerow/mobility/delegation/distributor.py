@@ -1,8 +1,8 @@
 """What a fixed broker does with an event: to clients that are here, to mobile brokers, and outside.
 
-To a mobile broker the word is "all": it knows whom it has delegated. So an event costs as much as topic
-filters match it, and not as there are subscribers behind them. Those of them whose client is here are served
-here, and the word is "all but these"; only where they are the most of all are the others listed.
+What is delegated is matched here. Subscribers whose clients are here are notified here, and the callbacks of
+the others, which this broker cannot reach, are appended to the event: their mobile broker need not match it.
+Who they are is found once for a topic, and again when subscribers or clients have changed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from hedgerow.mobility.delegation.attached import Attached
 from hedgerow.mobility.delegation.events import DelegationStats, Notification
 from hedgerow.mobility.delegation.publications import EventBody, PublicationKind
 from hedgerow.mobility.delegation.topics_held import MatchedRegistries, Mobile, Topics
+
+MAX_REMEMBERED = 4_096  # topics whose subscribers are known by heart
+MAX_REMEMBERED_NAMES = 500_000  # in all of them
 
 
 class Distributor:
@@ -40,6 +43,23 @@ class Distributor:
         self._may_bring = may_bring
         self._deliveries: list[Notification] = []
         self._outside: list[Message] = []
+        self._matched: dict[str, dict[str, MatchedRegistries]] = {}
+        self._remembered = 0
+        self._generations = (0, 0)
+
+    def _match(self, topic: str) -> dict[str, MatchedRegistries]:
+        """By mobile broker."""
+        generations = self._topics.generation, self._attached.generation
+        is_full = len(self._matched) >= MAX_REMEMBERED or self._remembered >= MAX_REMEMBERED_NAMES
+        if generations != self._generations or is_full:
+            self._matched.clear()
+            self._remembered, self._generations = 0, generations
+        found = self._matched.get(topic)
+        if found is None:
+            found = self._matched[topic] = self._topics.match(topic)
+            for mobile_id, matched in found.items():
+                self._remembered += matched.divide(self._attached.may_be_of(mobile_id))
+        return found
 
     def publish(self, message: Message, now: float) -> None:
         if message.id is None:
@@ -47,7 +67,7 @@ class Distributor:
         if self._seen.seen(message.id):
             self._stats.duplicates += 1
             return
-        self._distribute(EventBody(message), self._topics.match(message.topic), None, now)
+        self._distribute(EventBody(message), self._match(message.topic), None, now)
 
     def offer(self, mobile: Mobile, message: Message, now: float) -> None:
         if message.id is None:
@@ -56,7 +76,7 @@ class Distributor:
             self.notify(mobile, EventBody(message, is_to_match=True), now)
 
     def make_up(self, mobile: Mobile, event: EventBody, now: float) -> None:
-        found = self._topics.match(event.message.topic).get(mobile.broker_id)
+        found = self._match(event.message.topic).get(mobile.broker_id)
         if found is not None:
             self._distribute(event, {mobile.broker_id: found}, None, now)
 
@@ -66,16 +86,16 @@ class Distributor:
         """To every mobile broker that has subscribers for it."""
         message, is_again = event.message, event.is_again
         for mobile_id, matched in found.items():
-            here, others = matched.divide(self._attached.may_be_of(mobile_id))
-            self._deliver(event, here, source)
-            is_to_match, is_all = matched.is_to_match, others is None
-            if (others or is_to_match or is_all) and self._may_read(mobile_id, message.topic):
-                rest = tuple(others.items()) if others else ()
-                served = tuple(here) if is_to_match or is_all else ()
-                notification = EventBody(message, rest, served, is_to_match, is_all=is_all, is_again=is_again)
+            self._deliver(event, matched.here, source)
+            is_to_match = matched.is_to_match
+            if (matched.beyond or is_to_match) and self._may_read(mobile_id, message.topic):
+                served = tuple(matched.here) if is_to_match else ()
+                notification = EventBody(message, matched.beyond, served, is_to_match, is_again=is_again)
                 self.notify(self._mobiles[mobile_id], notification, now)
 
-    def handle_event(self, mobile: Mobile, event: EventBody, is_public: bool, now: float) -> None:
+    def handle_event(
+        self, mobile: Mobile, event: EventBody, is_public: bool, version: int, now: float
+    ) -> None:
         """An event that was published at the mobile broker, or that follows a client to here. `is_public`:
         also for others than its own clients."""
         message = event.message
@@ -86,9 +106,12 @@ class Distributor:
         self._stats.unknown_callbacks += len(event.callbacks) - len(wanted)
         public = self._as_given(message.id, mobile)
         is_known = event.is_handed_on or public is None or self._seen.seen(public)
-        found = {} if is_known else self._topics.match(message.topic)
+        found = {} if is_known else dict(self._match(message.topic))
         # It has matched on its own what it matches on its own.
         matched = found.pop(mobile.broker_id, None)
+        if not is_known and (then := self._topics.match_as_of(mobile, message.topic, version)) is not None:
+            then.divide(self._attached.may_be_of(mobile.broker_id))
+            matched = then
         self._answer(mobile, event, wanted, matched or MatchedRegistries(), source, now)
         if is_public and public is not None and not is_known:
             if public != message.id:
@@ -107,20 +130,18 @@ class Distributor:
     ) -> None:
         """To the mobile broker that brought it, and its clients here: for those whom it wants notified, and
         those who match and whom it has not served."""
-        done = frozenset(event.served)
-        excepted, others = matched.divide(self._attached.may_be_of(mobile.broker_id) | done)
-        is_all = others is None
-        for name, qos in {**excepted, **(others or {})}.items():
-            if name not in done:
-                wanted[name] = max(qos, wanted.get(name, 0))
-        here = {name: qos for name, qos in wanted.items() if name in self._attached}
+        if not wanted and not event.served:
+            here, rest = matched.here, matched.beyond
+        else:
+            done = frozenset(event.served)
+            for name, qos in (*matched.here.items(), *matched.beyond):
+                if name not in done:
+                    wanted[name] = max(qos, wanted.get(name, 0))
+            here = {name: qos for name, qos in wanted.items() if name in self._attached}
+            rest = tuple(pair for pair in wanted.items() if pair[0] not in here)
         self._deliver(event, here, source)
-        rest = tuple(pair for pair in wanted.items() if pair[0] not in here)
-        if rest or is_all:
-            served = tuple(excepted) if is_all else ()
-            notification = EventBody(
-                event.message, rest, served, False, event.is_handed_on, is_all, event.is_again
-            )
+        if rest:
+            notification = EventBody(event.message, rest, (), False, event.is_handed_on, event.is_again)
             self.notify(mobile, notification, now)
 
     def notify(self, mobile: Mobile, event: EventBody, now: float) -> None:

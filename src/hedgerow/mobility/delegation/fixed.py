@@ -42,9 +42,13 @@ from hedgerow.mobility.delegation.limits import (
 )
 from hedgerow.mobility.delegation.publications import (
     ACTIONS,
+    CONTENT,
+    EVENTS,
     FROM_MOBILE,
     OF_GUESTS,
     PLAN_PREFIX,
+    UNNUMBERED,
+    AddressChanges,
     Body,
     EmptyBody,
     EventBody,
@@ -59,8 +63,11 @@ from hedgerow.mobility.delegation.publications import (
 )
 from hedgerow.mobility.delegation.registries import rows
 from hedgerow.mobility.delegation.stream import Stream, Waiting
+from hedgerow.mobility.delegation.subscriber_sets import unpacked
 from hedgerow.mobility.delegation.topics_held import Mobile, Topics
 from hedgerow.topics import STATUS_PREFIX
+
+NOT_TOLD = "subscribers whose addresses it has not told"
 
 
 class FixedSide:
@@ -135,7 +142,7 @@ class FixedSide:
                 return
             waiting = self._waiting.setdefault(whose, Waiting())
             stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats, self.limits, waiting)
-            stream.receipts_before = self._spent_receipts
+            stream.content.receipts_before = self._spent_receipts
             mobile = self.mobiles[mobile_id] = Mobile(mobile_id, stream, whose)
             self._places.change(whose, 1)
         mobile.gone_at = None
@@ -185,9 +192,11 @@ class FixedSide:
 
     def _forget(self, mobile: Mobile) -> None:
         self._topics.clear(mobile)
+        self._topics.remove_addresses(mobile, tuple(mobile.addresses))
         self.attached.expect_none_of(mobile.broker_id)
         stream = mobile.stream
-        self._spent_receipts = max(self._spent_receipts, stream.receipts_before + stream.received)
+        spent = stream.content.receipts_before + stream.content.received
+        self._spent_receipts = max(self._spent_receipts, spent)
         stream.waiting_bytes = 0
         del self.mobiles[mobile.broker_id]
         self._places.change(mobile.whose, -1)
@@ -258,21 +267,18 @@ class FixedSide:
 
     # What mobile brokers write
 
-    def receive_publication(self, sender: str, topic: str, payload: bytes, now: float) -> None:
+    def receive_publication(self, sender: str, publication: Message, now: float) -> None:
         """`sender` is the mobile broker whose connection brought it."""
-        mobile = self.mobiles.get(sender)
+        mobile, topic = self.mobiles.get(sender), publication.topic
         try:
-            domain, broker_id, action = codec.split_topic(topic)
             if mobile is None:
                 raise codec.CodecError("it may not delegate here")
-            if domain != self.domain:
-                raise codec.CodecError("another domain")
-            if broker_id != sender:
-                raise codec.CodecError("in the name of another broker")
-            if action == ACTIONS[PublicationKind.DEACTIVATE_NO] and not payload:
-                self._renew_topics(mobile)
+            if not codec.is_numbered(publication):
+                self._handle_unnumbered(mobile, publication, now)
                 return
-            kind, header, body = codec.decode(action, payload)
+            kind, header, body = codec.read(publication)
+            if kind not in EVENTS:
+                self._check_topic(sender, topic)
             if kind not in FROM_MOBILE:
                 raise codec.CodecError(f"{kind.name} is for a fixed broker to write")
         except codec.CodecError as error:
@@ -282,19 +288,47 @@ class FixedSide:
             if mobile.stream.receive_hello(header, body, now):
                 self._hand_back(mobile, now)
         elif mobile.stream.accept(kind, header):
-            self._handle(mobile, kind, body, topic, now)
-            mobile.stream.acknowledged(header)
-            if mobile.stream.is_overfull:
+            if isinstance(body, EventBody):
+                mobile.forget_before(header.other)
+                self._handle_event(mobile, body, topic, header.other, now)
+            else:
+                self._handle(mobile, kind, body, topic, now)
+            if mobile.stream.content.received >= header.other and kind not in CONTENT:
+                mobile.forget_before(header.number)  # All events from before it have been read.
+            mobile.stream.acknowledged(kind, header)
+            if mobile.stream.is_overfull or len(mobile.undone) > self.limits.undone:
                 # It asks, and never says that it has got the answers.
                 self._forget(mobile)
                 self._events.append(Forgotten(sender, "it acknowledges nothing"))
 
+    def _check_topic(self, sender: str, topic: str) -> str:
+        """The action. The document's prose has the sender in the topic, its examples the recipient."""
+        domain, broker_id, action = codec.split_topic(topic)
+        if domain != self.domain:
+            raise codec.CodecError("another domain")
+        if broker_id not in (sender, self.broker_id):
+            raise codec.CodecError("in the name of another broker")
+        return action
+
+    def _handle_unnumbered(self, mobile: Mobile, publication: Message, now: float) -> None:
+        """What needs no list of ours, as published: also from one who numbers nothing."""
+        action, payload = self._check_topic(mobile.broker_id, publication.topic), publication.payload
+        kind = next((each for each in UNNUMBERED if ACTIONS[each] == action), None)
+        if kind == PublicationKind.UNSUBSCRIPTION_SINGLE:
+            callback = codec.read_callback(payload)
+            for topic_filter in mobile.delegated:
+                self._handle(mobile, kind, Unsubscription(topic_filter, callback), publication.topic, now)
+        elif kind is None or payload:
+            raise codec.CodecError("no number in a stream")
+        else:
+            self._handle(mobile, kind, EmptyBody(), publication.topic, now)
+
     def _handle(self, mobile: Mobile, kind: PublicationKind, body: Body, topic: str, now: float) -> None:
         match body:
-            case EventBody():
-                self._handle_event(mobile, body, topic, now)
             case Registrations():
                 self._handle_delegate(mobile, body, topic, now)
+            case AddressChanges():
+                self._handle_addresses(mobile, body, topic)
             case Filters():
                 self._give_back(mobile, body.topic_filters, now)
             case Unsubscription(topic_filter, callback):
@@ -313,7 +347,8 @@ class FixedSide:
             case EmptyBody() if kind == PublicationKind.DEACTIVATE_NO:
                 self._renew_topics(mobile)
 
-    def _handle_event(self, mobile: Mobile, event: EventBody, topic: str, now: float) -> None:
+    def _handle_event(self, mobile: Mobile, event: EventBody, topic: str, version: int, now: float) -> None:
+        """`version`: how much was agreed when it was written. More may have been since."""
         is_status = _is_status(mobile.broker_id, event.message.topic)
         if event.message.topic[:1] == "$" and not is_status:
             self.refuse(
@@ -325,19 +360,30 @@ class FixedSide:
         is_public = event.is_handed_on or is_status or self._may_write(mobile.broker_id, event.message.topic)
         if not is_public:
             self.refuse(mobile.broker_id, topic, f"no right to publish to {event.message.topic!r}")
-        self._distributor.handle_event(mobile, event, is_public, now)
+        self._distributor.handle_event(mobile, event, is_public, version, now)
         if self.stats.unknown_callbacks != unknown:
             self._events.append(DelegationRefused(mobile.broker_id, topic, NOT_ITS_OWN))
 
     def _handle_delegate(self, mobile: Mobile, body: Registrations, topic: str, now: float) -> None:
         mobile.has_left = False  # It has come back before it was gone.
-        for registration in body.topics:
-            why = self._objection_to(mobile, registration)
-            if why:
-                self.refuse(mobile.broker_id, topic, why)
-                self._give_back(mobile, [registration.topic_filter], now)
+        for written in body.topics:
+            registration = unpacked(written, mobile.addresses)
+            why = NOT_TOLD if registration is None else self._objection_to(mobile, registration)
+            if why or registration is None:
+                self.refuse(mobile.broker_id, topic, why or "")
+                self._give_back(mobile, [written.topic_filter], now)
             else:
                 self._topics.set(mobile, registration.topic_filter, dict(registration.entries))
+
+    def _handle_addresses(self, mobile: Mobile, body: AddressChanges, topic: str) -> None:
+        """What is refused of it, registrations that speak of it are refused for."""
+        self._topics.remove_addresses(mobile, body.removed)
+        if not all(self._distributor.may_name(mobile, callback) for callback in body.added):
+            self.refuse(mobile.broker_id, topic, NOT_ITS_OWN)
+        elif len(mobile.addresses) + len(body.added) > self.limits.entries:
+            self.refuse(mobile.broker_id, topic, "too many subscribers")
+        elif not self._topics.add_addresses(mobile, body.added):
+            self.refuse(mobile.broker_id, topic, "no room for more topics of this user or address")
 
     def _objection_to(self, mobile: Mobile, registration: Registration) -> str | None:
         before = mobile.topics.get(registration.topic_filter)
@@ -379,6 +425,8 @@ class FixedSide:
     def _hand_back(self, mobile: Mobile, now: float) -> None:
         """One of the two knows nothing of the other: its topics first, then what has waited."""
         left = mobile.stream.begin_anew()
+        mobile.undone.clear()
+        self._topics.remove_addresses(mobile, tuple(mobile.addresses))
         delegated = mobile.delegated
         self.attached.expect_none_of(mobile.broker_id)
         self._give_back(mobile, delegated, now)
@@ -387,10 +435,7 @@ class FixedSide:
                 self._topics.set(mobile, topic_filter, {})
         for record in left:
             if isinstance(record.body, EventBody):
-                # "All" was said of what is delegated no longer: everything is matched there now.
-                is_to_match = record.body.is_to_match or record.body.is_all
-                is_again = record.body.is_again or record.is_sent
-                body = record.body._replace(is_to_match=is_to_match, is_all=False, is_again=is_again)
+                body = record.body._replace(is_again=record.body.is_again or record.is_sent)
                 mobile.stream.put(PublicationKind.NOTIFY, body, now)
         for callback in self.attached.of(mobile.broker_id):
             mobile.stream.put(PublicationKind.SERVING, Serving(callback, True), now)

@@ -18,10 +18,10 @@ MAX_REGISTRIES = 100_000  # topic filters of one mobile broker at a fixed one
 MAX_TOPIC_BYTES = 512 * 1024 * 1024
 MIN_TOPIC_BYTES = 1024 * 1024
 MAX_ENTRIES = 100_000  # subscriptions in them
-MAX_NOTIFIED = 1_000  # topics of which a mobile broker knows by heart who is behind "all"
 MAX_EXPECTED = 100_000  # clients that mobile brokers say are on their way to a fixed one
 MIN_EXPECTED = 1_000  # of one user or address, while there is room; otherwise as many as it leaves free
 ORDINARY_CHARS = 256  # of a client's user: a longer one counts as several clients
+MAX_UNDONE = 100_000  # changes of topics that a mobile broker's events have yet to catch up with
 MAX_HELD = 10_000  # events of one mobile broker that clients at the fixed one have not acknowledged
 MAX_FIXED_BROKERS = 4  # that a mobile broker has dealings with: this one, and those that it is leaving
 ENTRIES_PER_DELEGATION = 500  # so that a thousand topics are several publications and no long silence
@@ -30,6 +30,7 @@ ENTRIES_PER_DELEGATION = 500  # so that a thousand topics are several publicatio
 MAX_WAITING = 100_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 OWNER_WAITING = 16  # What waits for mobile brokers of one user or address may be as much as that of so many.
+WINDOW_BYTES = 256 * 1024  # of events under way to the other side; behind so many a delegation may wait
 RECORD_BYTES = 500  # what Python takes beside payload and texts
 
 TAKEOVER_AFTER_S = 3.0  # A link that comes back sooner, as after a cell hand-over, changes nothing.
@@ -47,3 +48,5 @@ class DelegationLimits:
     waiting: int = MAX_WAITING
     mobile_brokers: int = MAX_MOBILE_BROKERS
     topic_bytes: int = MAX_TOPIC_BYTES
+    window_bytes: int = WINDOW_BYTES
+    undone: int = MAX_UNDONE

@@ -32,7 +32,10 @@ from hedgerow.mobility.delegation.limits import (
 )
 from hedgerow.mobility.delegation.notifier import Matched, Notifier
 from hedgerow.mobility.delegation.publications import (
+    CONTENT,
+    EVENTS,
     FROM_FIXED,
+    AddressChanges,
     Body,
     EmptyBody,
     EventBody,
@@ -47,7 +50,8 @@ from hedgerow.mobility.delegation.publications import (
     Unsubscription,
 )
 from hedgerow.mobility.delegation.registries import Registry, rows
-from hedgerow.mobility.delegation.stream import Stream
+from hedgerow.mobility.delegation.stream import Record, Stream
+from hedgerow.mobility.delegation.subscriber_sets import packed
 from hedgerow.mobility.delegation.travellers import Travellers
 from hedgerow.mobility.delegation.uplink import Uplink
 from hedgerow.topics import validate_filter
@@ -79,6 +83,8 @@ class MobileSide:
         self.registries = self.notifier.registries
         self.uplinks: dict[str, Uplink] = {}
         self.current: Uplink | None = None
+        self.adopted: dict[str, set[str]] = {}
+        """By callback, filters that were given back and that its client has not taken up yet."""
         self._epochs = count(epoch)
         self._events: list[DelegationEvent] = []
         self._travellers = Travellers(self.notifier, self._events)
@@ -97,13 +103,11 @@ class MobileSide:
             return
         if is_new:
             for known in self.uplinks.values():
-                known.outside.set(topic_filter, topic_filter, registry)
+                known.outside.set(topic_filter, registry)
             self._tell_own(uplink, [registry], now)
         elif registry.is_delegated:
-            registrations = Registrations((registry.as_registration(),))
-            registry.delegations.append(
-                uplink.stream.put(PublicationKind.DELEGATE, registrations, now).number
-            )
+            record = self._write_registrations(uplink, (registry.as_registration(),), now)
+            registry.delegations += (record.number,)
         self._start_over_if_overfull(uplink)
 
     def unsubscribe(self, callback: str, topic_filter: str, now: float) -> None:
@@ -111,12 +115,12 @@ class MobileSide:
         if registry is None or not self.registries.remove(registry, callback):
             return
         gone = Unsubscription(topic_filter, callback)
-        if not registry.entries:
+        if not len(registry):
             for known in self.uplinks.values():
-                known.outside.remove(topic_filter, topic_filter)
+                known.outside.remove(topic_filter)
             if not registry.is_delegated:
                 gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
-        if self.current is not None and (registry.is_delegated or not registry.entries):
+        if self.current is not None and (registry.is_delegated or not len(registry)):
             self.current.stream.put(PublicationKind.UNSUBSCRIPTION_SINGLE, gone, now)
             self._start_over_if_overfull(self.current)
 
@@ -131,10 +135,22 @@ class MobileSide:
             if (registry := self.registries.get(topic_filter)) is not None and not registry.is_delegated
         ]
         for row in rows(chosen):
-            record = uplink.stream.put(PublicationKind.DELEGATE, Registrations(row), now)
-            for topic_filter, _ in row:
-                self.registries.deactivate(self.registries.by_filter[topic_filter], record.number)
-        return [topic_filter for topic_filter, _ in chosen]
+            record = self._write_registrations(uplink, row, now)
+            for registration in row:
+                registry = self.registries.by_filter[registration.topic_filter]
+                self.registries.deactivate(registry, record.number)
+        return [registration.topic_filter for registration in chosen]
+
+    def _write_registrations(self, uplink: Uplink, row: tuple[Registration, ...], now: float) -> Record:
+        """These have these subscribers: those who are new are told by their addresses before."""
+        names = {name for registration in row for name, _ in registration.entries}
+        added, gone = uplink.change_addresses(names, self.registries)
+        if added or gone:
+            uplink.stream.put(PublicationKind.ADDRESSES, AddressChanges(added, gone), now)
+        body = Registrations(tuple(packed(each, uplink.addresses) for each in row))
+        record = uplink.stream.put(PublicationKind.DELEGATE, body, now)
+        uplink.note(record)
+        return record
 
     def recover(self, topic_filters: Iterable[str] | None, now: float) -> list[str]:
         """These went hot; None: all."""
@@ -159,7 +175,7 @@ class MobileSide:
     def _tell_own(self, uplink: Uplink, registries: Iterable[Registry], now: float) -> None:
         """These topics are matched here, from this number on."""
         for row in rows([registry.as_own(self.broker_id) for registry in registries]):
-            uplink.stream.put(PublicationKind.DELEGATE, Registrations(row), now)
+            uplink.note(uplink.stream.put(PublicationKind.DELEGATE, Registrations(row), now))
 
     def _start_over_if_overfull(self, uplink: Uplink) -> None:
         """A fixed broker that is away for long is told all anew, rather than every change meanwhile."""
@@ -168,22 +184,25 @@ class MobileSide:
 
     # Fixed brokers
 
-    def move_to(self, fixed_id: str, now: float) -> None:
-        """From now on this is the fixed broker; there may be a connection to it already, or later.
+    def move_to(self, fixed_id: str, now: float, domain: str = "") -> None:
+        """From now on this is the fixed broker; there may be a connection to it already, or later. It is of
+        this domain; "": of that of this broker.
 
         Clients that are at the last one are to be called back before.
         """
         old = self.current
+        if (known := self.uplinks.get(fixed_id)) is not None:
+            known.stream.domain = domain or self.domain
         if old is not None and old.fixed_id == fixed_id:
             return
         uplink = self.uplinks.pop(fixed_id, None)
         if uplink is None:
-            uplink = self._new_uplink(fixed_id)
+            uplink = self._new_uplink(fixed_id, domain or self.domain)
         else:
             # It was to be left, and has been told so or not: it is told all topics after that.
             uplink.deactivated = uplink.farewell = None
             self._tell_own(uplink, self.registries, now)
-            uplink.introduced = uplink.stream.number
+            uplink.introduced = uplink.stream.process.number
         self.current = self.uplinks[fixed_id] = uplink
         self.registries.activate()
         if old is None:
@@ -196,8 +215,8 @@ class MobileSide:
             self._give_up(oldest, now)
             self._drop(oldest)
 
-    def _new_uplink(self, fixed_id: str) -> Uplink:
-        stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats, self.limits)
+    def _new_uplink(self, fixed_id: str, domain: str) -> Uplink:
+        stream = Stream(domain, self.broker_id, next(self._epochs), self.stats, self.limits)
         return Uplink(fixed_id, stream, addresses.of_broker(self.broker_id))
 
     @property
@@ -282,10 +301,10 @@ class MobileSide:
         """Grows with each change that makes what `matched` gave void."""
         return self.registries.generation
 
-    def matched(self, here: Iterable[str], there: Mapping[str, int]) -> Matched:
+    def matched(self, topic: str, here: Iterable[str], there: Mapping[str, int]) -> Matched:
         """`here` are those that the broker notifies itself, `there` (callback → QoS) clients that are at a
         fixed broker and have an active subscription. It is good for any event of that topic."""
-        return self.notifier.matched(here, there)
+        return self.notifier.matched(topic, here, there)
 
     def publish(self, message: Message, matched: Matched, now: float) -> None:
         """An event that was published here, and of which the broker has notified `matched.here`."""
@@ -316,13 +335,17 @@ class MobileSide:
 
     # What fixed brokers write
 
-    def receive_publication(self, fixed_id: str, topic: str, payload: bytes, now: float) -> None:
-        uplink = self.uplinks.get(fixed_id)
+    def receive_publication(self, fixed_id: str, publication: Message, now: float) -> None:
+        uplink, topic = self.uplinks.get(fixed_id), publication.topic
         try:
-            domain, broker_id, action = codec.split_topic(topic)
-            if uplink is None or broker_id != fixed_id or domain != self.domain:
+            if uplink is None:
                 raise codec.CodecError("it is not from the fixed broker of this one")
-            kind, header, body = codec.decode(action, payload)
+            kind, header, body = codec.read(publication)
+            if kind not in EVENTS:
+                domain, broker_id, _ = codec.split_topic(topic)
+                # The document's prose has the sender in the topic, its examples the recipient.
+                if broker_id not in (fixed_id, self.broker_id) or domain != uplink.stream.domain:
+                    raise codec.CodecError("it is not from the fixed broker of this one")
             if kind not in FROM_FIXED:
                 raise codec.CodecError(f"{kind.name} is for a mobile broker to write")
         except codec.CodecError as error:
@@ -332,19 +355,40 @@ class MobileSide:
         if isinstance(body, HelloBody):
             self._handle_hello(uplink, header, body, now)
         elif uplink.stream.accept(kind, header):
-            for topic_filter in uplink.advance(header.acknowledged, self.registries):
-                self._events.append(Delegated(uplink.fixed_id, topic_filter))
-            self._handle(uplink, kind, header, body, now)
-            for record in uplink.stream.acknowledged(header):
-                uplink.forget(record, self.notifier.away)
+            if kind in CONTENT:
+                self._receive_event(uplink, kind, header, body, now)
+            else:
+                self._receive_agreement(uplink, kind, header, body, now)
             self._advance(now)
 
-    def _handle(
+    def _receive_event(
         self, uplink: Uplink, kind: PublicationKind, header: StreamHeader, body: Body, now: float
     ) -> None:
+        uplink.advance(header.other_acknowledged, self.registries)
+        if isinstance(body, EventBody):
+            self.notifier.notify(uplink, uplink is self.current, body, header.acknowledged, now)
+        for record in uplink.stream.acknowledged(kind, header):
+            uplink.forget(record, self.notifier.away)
+        self._catch_up(uplink)
+
+    def _receive_agreement(
+        self, uplink: Uplink, kind: PublicationKind, header: StreamHeader, body: Body, now: float
+    ) -> None:
+        for topic_filter in uplink.told(header.acknowledged, self.registries):
+            self._events.append(Delegated(uplink.fixed_id, topic_filter))
+        self._handle(uplink, body, header, now)
+        uplink.stream.acknowledged(kind, header)
+        uplink.ahead = header.other, header.acknowledged
+        self._catch_up(uplink)
+
+    def _catch_up(self, uplink: Uplink) -> None:
+        """No event is on its way that was written before what was agreed last."""
+        written, acknowledged = uplink.ahead
+        if uplink.stream.content.received >= written:
+            uplink.advance(acknowledged, self.registries)
+
+    def _handle(self, uplink: Uplink, body: Body, header: StreamHeader, now: float) -> None:
         match body:
-            case EventBody():
-                self.notifier.notify(uplink, uplink is self.current, body, header.acknowledged, now)
             case GuestSubscription():
                 self._travellers.handle_subscription(uplink, body)
             case Unsubscription():
@@ -381,7 +425,7 @@ class MobileSide:
         uplink.stream.begin_anew()
         uplink.know_nothing(self.registries)
         self._tell_own(uplink, self.registries, now)
-        uplink.introduced = uplink.stream.number
+        uplink.introduced = uplink.stream.process.number
         before, uplink.unsettled = uplink.unsettled, {}
         for unsettled in before.values():
             self.notifier.write_again(uplink, unsettled, now)
@@ -392,7 +436,7 @@ class MobileSide:
         """`cause` is the number by which we asked for it, or of the delegation that is refused."""
         topic_filter = registration.topic_filter
         registry = self.registries.get(topic_filter)
-        uplink.take_back(topic_filter, registry)
+        uplink.given_back(topic_filter, cause)
         if registry is None:
             self._adopt(uplink, registration, now)
             return
@@ -402,19 +446,20 @@ class MobileSide:
             if not later:
                 self.recover([topic_filter], now)
             for unsettled in uplink.unsettled.values():
-                if cause < unsettled.record.number < min(later, default=uplink.stream.number + 1):
+                if cause <= unsettled.record.other < min(later, default=uplink.stream.process.number + 1):
                     self.notifier.settle(uplink, unsettled)
         self._events.append(Recovered(uplink.fixed_id, topic_filter))
 
     def _adopt(self, uplink: Uplink, registration: Registration, now: float) -> None:
         """A topic that is unknown here: unsubscribed meanwhile, or delegated by a life that is forgotten."""
-        topic_filter, entries = registration
+        topic_filter, entries, members = registration
         if self.adopts and len(self.registries.by_filter) < MAX_REGISTRIES:
             own = addresses.of_broker(self.broker_id)
             for callback, qos in entries:
                 if addresses.owner_of(callback) == self.broker_id and callback != own:
                     self.subscribe(callback, topic_filter, qos, now)
-        elif entries:
+                    self.adopted.setdefault(callback, set()).add(topic_filter)
+        elif entries or members:
             gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
             uplink.stream.put(PublicationKind.UNSUBSCRIPTION_SINGLE, gone, now)
 
@@ -426,11 +471,11 @@ class MobileSide:
         for uplink in list(self.uplinks.values()):
             if uplink is current:
                 continue
-            if uplink.has_handled(uplink.farewell):
+            if uplink.farewell is not None and uplink.passed >= uplink.farewell:
                 self._drop(uplink)
                 self._events.append(Left(uplink.fixed_id))
             elif uplink.farewell is None and uplink.has_handled(uplink.deactivated):
-                if uplink.stream.held:
+                if uplink.stream.content.kept:
                     continue  # Clients wait for it there, and a fixed broker that is left gives nothing back.
                 uplink.farewell = uplink.stream.put(
                     PublicationKind.UNSUBSCRIPTION_ALL, EmptyBody(), now

@@ -54,9 +54,9 @@ class Notifier:
         self.registries.generation += uplink is not None
         return uplink
 
-    def matched(self, here: Iterable[str], there: Mapping[str, int]) -> Matched:
+    def matched(self, topic: str, here: Iterable[str], there: Mapping[str, int]) -> Matched:
         names = frozenset(here)
-        served = tuple(name for name in names if self.registries.has_delegated(name))
+        served = tuple(names.intersection(self.registries.match_delegated(topic)))
         return Matched(names, served, tuple(there.items()))
 
     def settle(self, uplink: Uplink, unsettled: Unsettled, only: str | None = None) -> bool:
@@ -83,7 +83,7 @@ class Notifier:
 
     def reclaim(self, uplink: Uplink, only: str | None = None) -> None:
         """Deliver here what was to follow clients to a fixed broker that is lost."""
-        for record in uplink.stream.kept:
+        for record in uplink.stream.content.kept:
             if record.kind != PublicationKind.EVENT or not record.event.is_handed_on:
                 continue
             event = record.event
@@ -130,20 +130,13 @@ class Notifier:
         assert message.id is not None
         message.expire_from(now)
         if event.is_handed_on:
-            self._take_back(uplink, event, acknowledged)
+            self._take_back(uplink, event, acknowledged, now)
             return
         unsettled = uplink.unsettled.get(message.id)
         if unsettled is None and self.accepted.seen(message.id):
             self.stats.duplicates += 1
             return
-        if event.is_all and is_current and not (event.callbacks or event.is_to_match):
-            self._notify_all(uplink, event, unsettled)
-            return
         wanted = self._still_wanted(event)
-        if event.is_all:
-            # Who is served there is not done: should the fixed broker be lost, he may not have got it.
-            for name, qos in uplink.matched_there(message.topic, self.registries, event.served).callbacks:
-                wanted[name] = max(qos, wanted.get(name, 0))
         matched: dict[str, int] = {}
         # One that is being left does not know the latest topics, but its word may be the first.
         if event.is_to_match or not is_current:
@@ -165,18 +158,7 @@ class Notifier:
                 wanted[callback] = qos
         if not done.isdisjoint(wanted):
             wanted = {name: qos for name, qos in wanted.items() if name not in done}
-        self._deliver(message, wanted, event.is_again)
-
-    def _notify_all(self, uplink: Uplink, event: EventBody, unsettled: Unsettled | None) -> None:
-        """What most notifications are: no step for each subscriber, but of those who are done already."""
-        names, callbacks = uplink.matched_there(event.message.topic, self.registries, event.served)
-        if unsettled is not None:
-            done = unsettled.record.done
-            unsettled.record.done = done | names if done else names
-            if not done.isdisjoint(names):
-                callbacks = tuple(pair for pair in callbacks if pair[0] not in done)
-        if callbacks:
-            self.deliveries.append(Notification(event.message, callbacks, event.is_again))
+        self._deliver_or_hand_on(message, wanted, event.is_again, now)
 
     def _still_wanted(self, event: EventBody) -> dict[str, int]:
         topic = event.message.topic
@@ -184,7 +166,7 @@ class Notifier:
         self.stats.unknown_callbacks += len(event.callbacks) - len(wanted)
         return wanted
 
-    def _take_back(self, uplink: Uplink, event: EventBody, acknowledged: int) -> None:
+    def _take_back(self, uplink: Uplink, event: EventBody, acknowledged: int, now: float) -> None:
         """The fixed broker could not deliver it to clients that are gone from there."""
         message = event.message
         assert message.id is not None
@@ -206,7 +188,16 @@ class Notifier:
                 is_again |= is_reclaimed or followed.event.is_again
             if unsettled is not None:
                 unsettled.record.done |= {name}
-            self._deliver(message, {name: qos}, is_again)
+            self._deliver_or_hand_on(message, {name: qos}, is_again, now)
+
+    def _deliver_or_hand_on(
+        self, message: Message, wanted: Mapping[str, int], is_again: bool, now: float
+    ) -> None:
+        """Some may have gone to a fixed broker since this was written: that is told ahead of it."""
+        away = [name for name in wanted if name in self.away]
+        for name in away:
+            self.hand_on(name, wanted[name], [message], now, is_again)
+        self._deliver(message, {name: wanted[name] for name in wanted if name not in away}, is_again)
 
     def _deliver(self, message: Message, wanted: Mapping[str, int], is_again: bool = False) -> None:
         if wanted:

@@ -5,6 +5,7 @@ suffixes, and what we add to carry them safely:
 
     action                            from    body
     delegate                          mobile  registrations: these topics now have these subscribers
+    delegate/addresses                mobile  callbacks that came and went: registrations speak of them
     delegate/unsubscription/single    mobile  topic filter, callback
     delegate/unsubscription/all       mobile  nothing: forget me
     delegate/deactivate/all           mobile  nothing: send everything back
@@ -16,7 +17,8 @@ suffixes, and what we add to carry them safely:
     serving                           both    a callback, and whether its client is with the sender
     serving/subscription              fixed   what a client that is there subscribes to
     serving/unsubscription            fixed   topic filter, callback: it does so no more
-    hello, acknowledge, nothing       both    the stream's own (`stream.py`)
+    hello, acknowledge, nothing,      both    the stream's own (`stream.py`)
+    events/acknowledge
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from hedgerow.message import Message
+from hedgerow.mobility.delegation.bloom import CountingBloomFilter
 
 PLAN_PREFIX = "$hedgerow/plan/"  # and the id of the mobile broker that is to follow the plan
 
@@ -45,6 +48,8 @@ class PublicationKind(IntEnum):
     SERVING = 13
     SUBSCRIPTION = 14
     UNSUBSCRIPTION = 15
+    EVENTS_ACKNOWLEDGE = 16
+    ADDRESSES = 17
 
 
 ACTIONS = {
@@ -63,8 +68,22 @@ ACTIONS = {
     PublicationKind.SERVING: "serving",
     PublicationKind.SUBSCRIPTION: "serving/subscription",
     PublicationKind.UNSUBSCRIPTION: "serving/unsubscription",
+    PublicationKind.EVENTS_ACKNOWLEDGE: "events/acknowledge",
+    PublicationKind.ADDRESSES: "delegate/addresses",
 }
-OF_STREAM = {PublicationKind.HELLO, PublicationKind.ACKNOWLEDGE, PublicationKind.NOTHING}
+EVENTS = {PublicationKind.EVENT, PublicationKind.NOTIFY}
+"""Of the content plane: the events themselves, under their own topics."""
+ACKNOWLEDGEMENTS = {PublicationKind.ACKNOWLEDGE, PublicationKind.EVENTS_ACKNOWLEDGE}
+CONTENT = EVENTS | {PublicationKind.NOTHING, PublicationKind.EVENTS_ACKNOWLEDGE}
+"""What belongs to the content plane; all else is the process plane's."""
+OF_STREAM = ACKNOWLEDGEMENTS | {PublicationKind.HELLO, PublicationKind.NOTHING}
+UNNUMBERED = {
+    PublicationKind.UNSUBSCRIPTION_SINGLE,
+    PublicationKind.UNSUBSCRIPTION_ALL,
+    PublicationKind.DEACTIVATE_ALL,
+    PublicationKind.DEACTIVATE_NO,
+}
+"""What is taken without a number in a stream, too, as the document has it."""
 OF_GUESTS = {PublicationKind.SUBSCRIPTION, PublicationKind.UNSUBSCRIPTION}
 FROM_FIXED = (
     OF_STREAM | OF_GUESTS | {PublicationKind.RECOVERED, PublicationKind.NOTIFY, PublicationKind.SERVING}
@@ -85,17 +104,40 @@ class StreamHeader(NamedTuple):
     """Of the other side's stream, what had been handled when this was written."""
     settled: int = 0
     """Of that, what is done with: no client of the sender waits for it any more."""
+    other: int = 0
+    """Of the sender's other plane, what it had written when this was written."""
+    other_acknowledged: int = 0
+    """Of the receiver's other plane, what the sender had handled when this was written."""
 
 
 class HelloBody(NamedTuple):
     known_epoch: int
     received: int
+    """Of the other side's process plane."""
+    content_received: int = 0
+
+
+class Members(NamedTuple):
+    """Subscribers of one QoS, of those whose addresses were told before: whom the filter names, but these."""
+
+    qos: int
+    filter: CountingBloomFilter
+    exceptions: tuple[str, ...]
 
 
 class Registration(NamedTuple):
     topic_filter: str
     entries: tuple[tuple[str, int], ...]
     """Callback and QoS."""
+    members: tuple[Members, ...] = ()
+    """More of them, where that is shorter (`subscriber_sets.py`)."""
+
+
+class AddressChanges(NamedTuple):
+    """The mobile broker's subscribers: all at first, then those who came and went."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...] = ()
 
 
 class Registrations(NamedTuple):
@@ -144,13 +186,18 @@ class EventBody(NamedTuple):
     """The receiver has subscribers of its own for it."""
     is_handed_on: bool = False
     """It was matched before, and only its way changed: its subscriber is with the receiver now."""
-    is_all: bool = False
-    """For everyone who matches and whom the receiver has delegated, by what the header acknowledges, but for
-    those in `served`."""
     is_again: bool = False
     """It was written before, to a fixed broker that was lost: whoever was there may have got it."""
 
 
 Body = (
-    HelloBody | Registrations | Filters | Unsubscription | GuestSubscription | Serving | EmptyBody | EventBody
+    HelloBody
+    | Registrations
+    | AddressChanges
+    | Filters
+    | Unsubscription
+    | GuestSubscription
+    | Serving
+    | EmptyBody
+    | EventBody
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.events import DelegationEvent, Registered, Unregistered
 from hedgerow.mobility.delegation.limits import MIN_TOPIC_BYTES
 from hedgerow.mobility.delegation.stream import Stream
-from hedgerow.topics import TopicTree
+from hedgerow.topics import TopicTree, matches
 
 Key = tuple[str, str]
 """Mobile broker and topic filter."""
@@ -41,9 +42,27 @@ class Mobile:
     """It is away for so long that its clients were called back."""
     has_left: bool = False
     own: str = ""
+    addresses: dict[str, None] = field(default_factory=dict)
+    """Its subscribers, of whom its registrations speak."""
+    undone: deque[tuple[int, str, dict[str, int]]] = field(default_factory=deque)
+    """Number of the process plane, topic filter, and who was registered for it before: for events that were
+    written earlier and are read later."""
 
     def __post_init__(self) -> None:
         self.own = addresses.of_broker(self.broker_id)
+
+    def forget_before(self, number: int) -> None:
+        """No event comes any more that was written before this."""
+        while self.undone and self.undone[0][0] <= number:
+            self.undone.popleft()
+
+    def as_of(self, topic: str, version: int) -> dict[str, dict[str, int]]:
+        """By topic filter, what was registered then and differs from now, of those that match."""
+        return {
+            topic_filter: before
+            for number, topic_filter, before in reversed(self.undone)
+            if number > version and matches(topic_filter, topic)
+        }
 
     @property
     def delegated(self) -> list[str]:
@@ -58,15 +77,18 @@ class MatchedRegistries:
     """Callback → QoS, of topics that it has delegated."""
     is_to_match: bool = False
     """It matches a topic of it on its own."""
+    here: dict[str, int] = field(default_factory=dict)
+    """Subscribers whose clients are at this broker."""
+    beyond: tuple[tuple[str, int], ...] = ()
+    """Those whom this broker cannot reach."""
 
-    def divide(self, names: Set[str]) -> tuple[dict[str, int], dict[str, int] | None]:
-        """The subscribers that are among these, and the others: None where it is shorter to say "all but the
-        former". Then it takes as long as these names are many, and not as the subscribers are."""
-        among = _highest([{name: each[name] for name in each.keys() & names} for each in self.registries])
-        if self.registries and 2 * len(among) <= max(map(len, self.registries)):
-            return among, None
-        others = {name: qos for name, qos in _highest(self.registries).items() if name not in among}
-        return among, others if len(others) < len(among) or not self.registries else None
+    def divide(self, names: Set[str]) -> int:
+        """These are at this broker. How many subscribers there are."""
+        wanted = _highest(self.registries)
+        self.here = {name: wanted[name] for name in wanted.keys() & names}
+        self.beyond = tuple(pair for pair in wanted.items() if pair[0] not in self.here)
+        self.registries = []
+        return len(wanted)
 
 
 def _highest(registries: Sequence[dict[str, int]]) -> dict[str, int]:
@@ -85,6 +107,8 @@ class Topics:
         self._tree: TopicTree[Key, dict[str, int]] = TopicTree()
         self._events = events
         self._bytes = Pool(max_bytes, MIN_TOPIC_BYTES, 1)
+        self.generation = 0
+        """Grows with each change."""
 
     @property
     def bytes(self) -> int:
@@ -95,9 +119,27 @@ class Topics:
         known = topic_bytes(topic_filter, before) if before is not None else 0
         return self._bytes.has_room(mobile.whose, topic_bytes(topic_filter, entries) - known)
 
+    def add_addresses(self, mobile: Mobile, added: Sequence[str]) -> bool:
+        """False: there is no room."""
+        fresh = [name for name in added if name not in mobile.addresses]
+        size = sum(ENTRY_BYTES + len(name) for name in fresh)
+        if not self._bytes.has_room(mobile.whose, size):
+            return False
+        self._bytes.change(mobile.whose, size)
+        mobile.addresses.update(dict.fromkeys(fresh))
+        return True
+
+    def remove_addresses(self, mobile: Mobile, removed: Sequence[str]) -> None:
+        known = [name for name in removed if name in mobile.addresses]
+        self._bytes.change(mobile.whose, -sum(ENTRY_BYTES + len(name) for name in known))
+        for name in known:
+            del mobile.addresses[name]
+
     def set(self, mobile: Mobile, topic_filter: str, entries: dict[str, int]) -> None:
         """No entries: it is gone."""
+        self.generation += 1
         before = mobile.topics.pop(topic_filter, None)
+        mobile.undone.append((mobile.stream.process.received, topic_filter, before or {}))
         mobile.entries += len(entries) - len(before or ())
         sizes = [topic_bytes(topic_filter, each) if each else 0 for each in (entries, before)]
         self._bytes.change(mobile.whose, sizes[0] - sizes[1])
@@ -114,6 +156,17 @@ class Topics:
     def clear(self, mobile: Mobile) -> None:
         for topic_filter in list(mobile.topics):
             self.set(mobile, topic_filter, {})
+
+    def match_as_of(self, mobile: Mobile, topic: str, version: int) -> MatchedRegistries | None:
+        """Of this mobile broker, as it was then; None: as it is now."""
+        changed = mobile.as_of(topic, version)
+        if not changed:
+            return None
+        found = {
+            name: each for (mobile_id, name), each in self._tree.match(topic) if mobile_id == mobile.broker_id
+        }
+        entries = [each for each in {**found, **changed}.values() if each and mobile.own not in each]
+        return MatchedRegistries(entries)
 
     def match(self, topic: str) -> dict[str, MatchedRegistries]:
         """By mobile broker."""

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hedgerow.message import MessageId
-from hedgerow.mobility.delegation.limits import MAX_NOTIFIED
-from hedgerow.mobility.delegation.publications import PublicationKind, Registrations, Unsubscription
+from hedgerow.mobility.delegation.publications import PublicationKind, Registrations
 from hedgerow.mobility.delegation.registries import Registries, Registry
 from hedgerow.mobility.delegation.stream import Record, Stream
-from hedgerow.topics import TopicTree
+from hedgerow.topics import FilterMap
 
-
-class Notified(NamedTuple):
-    """The subscribers that the fixed broker has matched for events of one topic."""
-
-    names: frozenset[str]
-    callbacks: tuple[tuple[str, int], ...]
+MIN_GONE = 16  # subscribers that are gone, before the fixed broker is told
 
 
 class Unsettled(NamedTuple):
@@ -35,16 +29,16 @@ class Uplink:
     stream: Stream
     own: str
     """This mobile broker's own callback."""
-    outside: TopicTree[str, Registry] = field(default_factory=TopicTree)
+    outside: FilterMap[Registry] = field(default_factory=FilterMap)
     """What is matched here of the events that come from there, as the fixed broker sees it."""
-    delegated: TopicTree[str, dict[str, int]] = field(default_factory=TopicTree)
-    """What is matched there, as the fixed broker sees it: callback → QoS."""
-    notified: dict[str, Notified] = field(default_factory=dict)
-    """By topic, so that an event costs little however many subscribers it has; as long as nothing changes."""
-    notified_but: dict[str, tuple[tuple[str, ...], Notified]] = field(default_factory=dict)
-    """The same without those who were served last time: mostly they are the same this time."""
-    generation: int = 0
-    """Of the registries, when that was found."""
+    addresses: dict[str, None] = field(default_factory=dict)
+    """Subscribers that the fixed broker was told of, in this life of the stream."""
+    passed: int = 0
+    """What of the process plane the fixed broker had handled when it wrote the event that was read last."""
+    ahead: tuple[int, int] = 0, 0
+    """Of what was agreed last: how many events were written there before it, and what it acknowledged."""
+    _effects: list[tuple[int, str, bool]] = field(default_factory=list)
+    """Number, topic filter, and whether it is matched here from that on: what events have yet to pass."""
     unsettled: dict[MessageId, Unsettled] = field(default_factory=dict)
     handed_on: dict[tuple[MessageId, str], Record] = field(default_factory=dict)
     """What follows clients there and is not settled: some of it may be sent back."""
@@ -62,46 +56,72 @@ class Uplink:
 
     @property
     def handled(self) -> int:
-        """How much of the stream the fixed broker has handled."""
-        records = self.stream.records
-        return records[0].number - 1 if records else self.stream.number
+        """How much of what was agreed the fixed broker has handled."""
+        return self.stream.process.handled
 
     def has_handled(self, number: int | None) -> bool:
         return number is not None and self.handled >= number
 
-    def advance(self, acknowledged: int, registries: Registries) -> list[str]:
-        """What the fixed broker sees now that it has handled this much. Which topics it matches newly.
+    def change_addresses(
+        self, names: Iterable[str], registries: Registries
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The fixed broker is to know these: those that it does not yet, and those that are gone."""
+        # One that is gone is not worth a publication.
+        is_shrunk = len(self.addresses) > 2 * len(registries) + MIN_GONE
+        gone = [name for name in self.addresses if not registries.knows(name)] if is_shrunk else []
+        for name in gone:
+            del self.addresses[name]
+        added = sorted(name for name in names if name not in self.addresses)
+        self.addresses.update(dict.fromkeys(added))
+        return tuple(added), tuple(gone)
+
+    def note(self, record: Record) -> None:
+        """These topics were written there: who matches them changes when the fixed broker has read it."""
+        assert isinstance(record.body, Registrations)
+        for topic_filter, entries, _ in record.body.topics:
+            is_own = any(name == self.own for name, _ in entries)
+            self._effects.append((record.number, topic_filter, is_own))
+
+    def given_back(self, topic_filter: str, cause: int) -> None:
+        """From `cause` on, the fixed broker has this matched here."""
+        effects = self._effects
+        at = len(effects)
+        while at and effects[at - 1][0] > cause:
+            at -= 1
+        effects.insert(at, (cause, topic_filter, True))
+
+    def told(self, acknowledged: int, registries: Registries) -> list[str]:
+        """Which topics the fixed broker matches newly, now that it has handled this much.
 
         Before the records are taken out of the stream: they are all that is new.
         """
         fresh: list[str] = []
-        for record in self.stream.records:
+        for record in self.stream.process.records:
             if record.number > acknowledged:
                 break
-            match record.body:
-                case Registrations():
-                    self._forget_notified()
-                    for topic_filter, entries in record.body.topics:
-                        if self._set(topic_filter, dict(entries), registries):
-                            fresh.append(topic_filter)
-                case Unsubscription(topic_filter, callback) if (
-                    record.kind == PublicationKind.UNSUBSCRIPTION_SINGLE
-                ):
-                    self._forget_notified()
-                    before = self.delegated.get(topic_filter, topic_filter)
-                    if before is not None and before.pop(callback, None) is not None and not before:
-                        self.delegated.remove(topic_filter, topic_filter)
+            for topic in record.body.topics if isinstance(record.body, Registrations) else ():
+                topic_filter = topic.topic_filter
+                registry = registries.get(topic_filter)
+                if registry is not None and registry.is_delegated and not registry.is_told:
+                    registry.is_told = True
+                    fresh.append(topic_filter)
         return fresh
 
-    def _set(self, topic_filter: str, entries: dict[str, int], registries: Registries) -> bool:
-        registry = registries.get(topic_filter)
-        if self.own in entries:
-            self.take_back(topic_filter, registry)
-            return False
-        is_fresh = self.delegated.get(topic_filter, topic_filter) is None
-        self.delegated.set(topic_filter, topic_filter, entries)
-        self.outside.remove(topic_filter, topic_filter)
-        return is_fresh and registry is not None
+    def advance(self, acknowledged: int, registries: Registries) -> None:
+        """What comes from now on was written when the fixed broker had handled this much."""
+        self.passed = max(self.passed, acknowledged)
+        effects = self._effects
+        done = 0
+        for number, topic_filter, is_own in effects:
+            if number > self.passed:
+                break
+            done += 1
+            registry = registries.get(topic_filter)
+            if is_own and registry is not None:
+                self.outside.set(topic_filter, registry)
+            elif not is_own:
+                self.outside.remove(topic_filter)
+        del effects[:done]
 
     def forget(self, record: Record, away: Mapping[str, Uplink]) -> None:
         """It is settled."""
@@ -114,48 +134,16 @@ class Uplink:
                 if self.handed_on.get((event.message.id, callback)) is record:
                     del self.handed_on[event.message.id, callback]
                     self.reclaimed.discard((str(event.message.id), callback))
-        if not self.stream.records and not self.stream.held:
+        if not self.stream.content.records and not self.stream.content.held:
             self.ever_served = {name for name, at in away.items() if at is self}
             self.reclaimed.clear()
 
-    def take_back(self, topic_filter: str, registry: Registry | None) -> None:
-        """From where the stream is now, this is matched here."""
-        self._forget_notified()
-        self.delegated.remove(topic_filter, topic_filter)
-        if registry is not None:
-            self.outside.set(topic_filter, topic_filter, registry)
-
-    def matched_there(self, topic: str, registries: Registries, but: tuple[str, ...] = ()) -> Notified:
-        """All whom the fixed broker has matched, and who have not unsubscribed since it was told of them."""
-        if self.generation != registries.generation or len(self.notified) >= MAX_NOTIFIED:
-            self._forget_notified()
-            self.generation = registries.generation
-        known = self.notified.get(topic)
-        if known is None:
-            wanted: dict[str, int] = {}
-            for _, entries in self.delegated.match(topic):
-                for name, qos in entries.items():
-                    if registries.wants(name, topic):
-                        wanted[name] = max(qos, wanted.get(name, 0))
-            known = self.notified[topic] = Notified(frozenset(wanted), tuple(wanted.items()))
-        if not but:
-            return known
-        last = self.notified_but.get(topic)
-        if last is None or last[0] != but:
-            names = known.names.difference(but)
-            fewer = Notified(names, tuple(pair for pair in known.callbacks if pair[0] in names))
-            last = self.notified_but[topic] = but, fewer
-        return last[1]
-
-    def _forget_notified(self) -> None:
-        self.notified.clear()
-        self.notified_but.clear()
-
     def know_nothing(self, registries: Registries) -> None:
         """The fixed broker has no topics yet: all is matched here."""
-        self._forget_notified()
-        self.delegated = TopicTree()
-        self.outside = TopicTree()
+        self._effects.clear()
+        self.passed, self.ahead = 0, (0, 0)
+        self.addresses.clear()
+        self.outside = FilterMap()
         for registry in registries:
-            self.outside.set(registry.topic_filter, registry.topic_filter, registry)
+            self.outside.set(registry.topic_filter, registry)
         self.handed_on.clear()

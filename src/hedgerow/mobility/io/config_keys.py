@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import ConfigError, TopicError
+from hedgerow.mobility.coordination import MAX_DOMAIN_BYTES, is_domain
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.mqtt.extension import parse_address
 from hedgerow.node.authority import authority
@@ -28,7 +29,6 @@ from hedgerow.topics import validate_name
 
 DEFAULTS = MobileSettings(())
 
-MAX_DOMAIN_BYTES = 1_024  # Each publication between the brokers has it in its topic.
 MAX_CAPACITY = 1_000_000
 MAX_HOT_S = 86_400
 
@@ -62,7 +62,7 @@ def read_domain(value: object, base: Path) -> str:
         validate_name(domain)
     except TopicError as error:
         raise ConfigError(str(error)) from None
-    if len(domain.encode()) > MAX_DOMAIN_BYTES or domain.endswith("/") or domain.startswith(("/", "$")):
+    if not is_domain(domain):
         raise ConfigError(
             f'"{domain[:80]}" is no domain: a topic such as "farm/sector1" of at most {MAX_DOMAIN_BYTES:,}'
             ' bytes, without "/" at its ends or "$" before it'
