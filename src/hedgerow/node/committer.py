@@ -146,7 +146,7 @@ class Committer(Part):
         if self._scheduled or self._closed:
             return False
         durability = self.node.broker.durability
-        if self._waiting is None or self._is_draining:
+        if self._waiting is None:
             return True
         return durability.may_let_go() or not durability.is_on_its_way
 
@@ -326,6 +326,9 @@ class Committer(Part):
     async def drain(self, timeout_s: float) -> bool:
         """Wait until everything is stored. False when that took too long."""
         self._is_draining = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
         self.serve()
         try:
             async with asyncio.timeout(timeout_s):
