@@ -9,11 +9,9 @@ Python, and HEDGEROW_NATIVE=1 for native code or an error.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
-from hashlib import blake2b
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -60,6 +58,8 @@ def file_of(module: str) -> str:
 
 def digest_of(sources: Sequence[str], package: Path = PACKAGE) -> str:
     """Of files of the package, and of their names."""
+    from hashlib import blake2b
+
     digest = blake2b(digest_size=16)
     for source in sources:
         content = (package / source).read_bytes()
@@ -78,9 +78,12 @@ def look(folder: Path = FOLDER, package: Path = PACKAGE, switch: str = "") -> Na
 
 def _look(folder: Path, package: Path) -> NativeState:
     try:
-        listing = json.loads((folder / LISTING).read_bytes())
+        text = (folder / LISTING).read_bytes()
     except FileNotFoundError:
         return NativeState(reason="no native code was built")
+    import json  # Most commands need neither this nor a digest.
+
+    listing = json.loads(text)
     try:
         is_current = digest_of(listing["sources"], package) == listing["digest"]
     except FileNotFoundError:
