@@ -105,7 +105,7 @@ class Field(Fabric):
         self.wires: list[Wire] = []
         self.changed_for: str | None = None  # the node to which a `ChangingPipe` changes what is long
         self.changed = 0
-        self.said: list[str | None] = []  # what the other end had been told, each time when it got something
+        self.said: list[int | None] = []  # what the other end had been told, each time when it got something
 
     def _lay_pipe(self, near: Connection, far: Connection, names: tuple[str, str]) -> Pipe:
         return ChangingPipe(self, near, far, names)

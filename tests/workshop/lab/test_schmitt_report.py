@@ -81,8 +81,8 @@ def test_rows_have_their_names_and_are_those_of_killed_brokers_at_qos_0(records:
 def test_the_documents_times_and_changes_are_those_of_the_published_policy(
     records: list[SchmittRecord],
 ) -> None:
-    _, *step = records[3].happened[0]
-    records[3].happened[0] = StepTaken("t3", *step)
+    _, at, broker, does = records[3].happened[0]
+    records[3].happened[0] = StepTaken("t3", at, broker, does)
     rows = {row.name: row.ours for row in experiment.make_rows("hedgerow", records)}
     assert rows["alpha/t3"] == pytest.approx(250)
     assert rows["beta/ghost-published"] == pytest.approx(800)
