@@ -72,7 +72,7 @@ class ReadBounds:
 
     cache_bytes: int = CACHE_BYTES
     frames_indexed: int = MAX_FRAMES_INDEXED
-    """Beside those of the segment that was read last, and of the newest."""
+    """Of all segments but the newest. The one that was read last stays, however many it has."""
     open_files: int = MAX_OPEN
 
 
