@@ -237,8 +237,7 @@ class LogStory:
         positions: Counter[int] = Counter()
         pending: Counter[Session] = Counter(
             owner
-            for unwritten in (durability._own, durability._relayed)
-            for entry in unwritten.entries
+            for entry in durability.unwritten_entries()
             for owner in (
                 [owner for owner, _ in entry.left]
                 if isinstance(entry, UnwrittenMessage)
@@ -269,7 +268,7 @@ class LogStory:
             if outbox is not None:
                 assert outbox.bytes == sum(each.size for each in session.loaded())
             positions.update(here)
-        segments = durability._segments
+        segments = durability.segments
         ends = [each.first for each in segments[1:]] + [durability.next_position]
         for segment, end in zip(segments, ends, strict=False):
             needed = sum(positions[each] for each in range(segment.first, end))
@@ -292,9 +291,8 @@ class LogStory:
     def check_end(self) -> None:
         store, durability = self.world.store, self.world.broker.durability
         assert not [*store.deliveries, *store.chunks, *store.received], "something was never deleted"
-        assert not durability._held
         assert not durability.has_unwritten
-        assert not durability.is_behind
+        assert not durability.is_behind  # and so nothing is held
         assert durability.references == 0
         assert len(store.segments) <= 1
         assert durability.log_bytes <= LOG_BYTES

@@ -51,13 +51,13 @@ class Pipe:
 
     def carry(self, index: int, data: bytes) -> None:
         if data and not self.is_cut:
-            self.fabric.later(self.fabric.delay_s, lambda: self._deliver(1 - index, data))
+            self.fabric.later(self.fabric.delay_s, lambda: self.deliver(1 - index, data))
 
-    def _deliver(self, index: int, data: bytes) -> None:
+    def deliver(self, index: int, data: bytes) -> None:
         side, host = self.sides[index], self.fabric[self.names[index]]
         if not self.is_cut and side.link is not None:
             if host.is_frozen:
-                host.unheard.append(lambda: self._deliver(index, data))
+                host.unheard.append(lambda: self.deliver(index, data))
             else:
                 side.receive_data(host.read(side, data), self.fabric.now)
                 host.settle()
@@ -255,13 +255,13 @@ class Node(Host):
         self.events: list[Any] = []
         self._federation_options = federation or {}
         super().__init__(fabric, name, **options)
-        self._federate()
+        self.federate()
 
     def _start(self) -> Broker:
         snapshot = self.store.snapshot() if self._options["durable"] else None
         return Broker(self.node_id, self.epoch, self.now, snapshot=snapshot, log=self.store, **self._options)  # type: ignore[arg-type]
 
-    def _federate(self) -> None:
+    def federate(self) -> None:
         random, now = self.fabric.random, self.now
         self.bridges = BridgeSet(
             self.broker,
@@ -315,7 +315,7 @@ class Node(Host):
 
     def start(self, *, is_empty: bool = False) -> None:
         super().start(is_empty=is_empty)
-        self._federate()
+        self.federate()
         self.settle()
 
     def settle_once(self) -> bool:

@@ -86,7 +86,7 @@ def test_runs_come_back_as_they_were(runs: list[tuple[Message, int, bool]]) -> N
         for shift in range(count):
             message_id = first.id
             if message_id is not None and counts_up:
-                message_id = message_id._replace(sequence=message_id.sequence + shift)
+                message_id = MessageId(message_id.origin, message_id.epoch, message_id.sequence + shift)
             given_messages.append(
                 Message(
                     first.topic, b"%d" % shift, first.qos, first.retain, first.properties.copy(), message_id,

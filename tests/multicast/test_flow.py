@@ -34,8 +34,8 @@ def publish_all(lan: Lan, *publishers: tuple[Host, list[Message]], at_most_s: fl
         for host, messages in left.items():
             while messages and host.member.ready_at <= lan.now:
                 host.send(messages.pop())
-                history = host.member.publisher._history
-                assert history.bytes <= 1.25 * history._max_bytes
+                history = host.member.publisher.history
+                assert history.bytes <= 1.25 * history.max_bytes
         lan.run(STEP_S)
 
 

@@ -7,17 +7,16 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import pytest
 from prometheus_client.core import Metric
 
 from hedgerow.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
-from hedgerow.node import backlog_watch
 from hedgerow.node.backlog_metrics import metrics_of
 from hedgerow.node.backlog_watch import BacklogWatch, BoundNear, write_file
 from hedgerow.node.backlogs import FILE, MIB, Backlogs, LogReader, Look, Room, Watch, decode
+from hedgerow.node.part import NodeContext
 from hedgerow.node.server import Server
 from hedgerow.node.status import describe
-from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
+from tests.node.peers import LOOPBACK, connected, part_of, port_of, running, with_part
 from tests.waiting import until
 
 FOR_EVER: dict[str, Any] = {"properties": {"session_expiry_interval": 3_600}}
@@ -57,27 +56,40 @@ async def test_it_names_for_whom_what_waits(tmp_path: Path) -> None:
         assert "office" not in json.dumps(told)
 
 
-async def test_many_sessions_are_looked_at_a_few_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backlog_watch, "SESSIONS_AT_ONCE", 2)
+class FewAtOnce(BacklogWatch):
+    """It notes what it knows after each turn."""
+
+    sessions_at_once = 2
+
+    def __init__(self, node: NodeContext) -> None:
+        super().__init__(node)
+        self.known: list[Backlogs | None] = []
+
+    def handle_timer(self, now: float) -> None:
+        super().handle_timer(now)
+        self.known.append(self.backlogs)
+
+
+async def test_many_sessions_are_looked_at_a_few_at_a_time(tmp_path: Path) -> None:
     async with running(mqtt=LOOPBACK, data=tmp_path) as server:
         for name in "abc":
             await leave_waiting(server, name, 1)
-        watch = part_of(server, BacklogWatch)
-        watch._left = None
-        watch.backlogs = None
-        watch.handle_timer(server.clock())
-        assert watch.backlogs is None
-        await until(lambda: watch.backlogs is not None, "the rest")
-        assert watch.backlogs is not None
-        assert watch.backlogs.readers == 3
+    async with running(mqtt=LOOPBACK, data=tmp_path, table=with_part("backlogs", FewAtOnce)) as server:
+        watch = part_of(server, FewAtOnce)
+        await until(lambda: len(watch.known) > 1, "the rest")
+        first, second = watch.known[:2]
+        assert first is None
+        assert second is not None
+        assert second.readers == 3
+
+
+class OftenInFile(BacklogWatch):
+    file_s = 0.0
 
 
 async def test_a_file_tells_of_it_to_others(tmp_path: Path) -> None:
-    async with running(mqtt=LOOPBACK, data=tmp_path) as server:
+    async with running(mqtt=LOOPBACK, data=tmp_path, table=with_part("backlogs", OftenInFile)) as server:
         await leave_waiting(server, "office", 3)
-        part_of(server, BacklogWatch)._write_at = 0.0
         look(server)
 
         def readers() -> int:
@@ -106,9 +118,13 @@ def test_the_log_says_when_the_bound_is_near_and_for_whom() -> None:
     assert near.level > over.level
 
 
-async def test_a_bound_that_is_near_is_an_event(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(backlog_watch, "room_of", lambda broker, look: Room(90, 100))
-    async with running(mqtt=LOOPBACK, data=tmp_path) as server:
+class NearlyFull(BacklogWatch):
+    def room(self) -> Room:
+        return Room(90, 100)
+
+
+async def test_a_bound_that_is_near_is_an_event(tmp_path: Path) -> None:
+    async with running(mqtt=LOOPBACK, data=tmp_path, table=with_part("backlogs", NearlyFull)) as server:
         look(server)
         kinds = [each.kind for each in server.event_log.history.newest(server.clock(), 10)]
         assert kinds.count("full") == 1

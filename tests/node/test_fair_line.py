@@ -59,9 +59,7 @@ def test_it_is_as_one_that_counts_anew_each_time(steps: list[Place | str]) -> No
         assert all(line.contains(place, item) for item, place in waiting.items())
     while waiting:
         del waiting[line.take()]
-    assert not line._sizes  # nothing is left of what is gone
-    assert not line._forks
-    assert not line._leaves
+    assert not any(vars(line).values())  # nothing is left of what is gone
 
 
 def test_a_site_stands_in_its_networks() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from hedgerow.broker.limits import MIB, LogBounds
 from hedgerow.mqtt.packets import Pingreq, Pingresp, Puback, Publish, Subscribe, Subscription
-from hedgerow.node import committer, log_room
+from hedgerow.node.committer import Committer
 from hedgerow.node.config import Config
-from hedgerow.node.log_room import LogRoom, log_bounds
+from hedgerow.node.log_room import LogRoom, free_bytes, log_bounds
 from hedgerow.node.message_log import DiskLog
-from tests.node.peers import connected, port_of, running
+from tests.node.peers import connected, part_of, port_of, running, with_part
 from tests.waiting import until
 
 
@@ -43,11 +43,9 @@ def log(tmp_path: Path) -> Iterator[DiskLog]:
 @pytest.mark.parametrize(
     ("free", "size"), [(1000 * MIB, 500 * MIB), (100 * MIB, 64 * MIB), (40 * MIB, 40 * MIB), (0, 0)]
 )
-def test_where_nothing_is_said_it_is_half_of_what_is_free(
-    log: DiskLog, monkeypatch: pytest.MonkeyPatch, free: int, size: int
-) -> None:
-    monkeypatch.setattr(os, "statvfs", Disk(2000 * MIB, free).statvfs)
-    assert log_bounds(Config(), log) == LogBounds(size, 0.0, drops_oldest=False)
+def test_where_nothing_is_said_it_is_half_of_what_is_free(log: DiskLog, free: int, size: int) -> None:
+    statvfs = Disk(2000 * MIB, free).statvfs
+    assert log_bounds(Config(), log, statvfs) == LogBounds(size, 0.0, drops_oldest=False)
 
 
 def test_what_is_said_counts(log: DiskLog) -> None:
@@ -58,10 +56,9 @@ def test_what_is_said_counts(log: DiskLog) -> None:
 @pytest.mark.parametrize(
     ("size", "reserve"), [(100_000 * MIB, 2000 * MIB), (200 * MIB, 8 * MIB), (16 * MIB, 2 * MIB)]
 )
-def test_a_reserve_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, reserve: int) -> None:
+def test_a_reserve_is_left(tmp_path: Path, size: int, reserve: int) -> None:
     disk = Disk(size, reserve + 4096)
-    monkeypatch.setattr(os, "statvfs", disk.statvfs)
-    room = LogRoom(tmp_path)
+    room = LogRoom(tmp_path, disk.statvfs)
     assert not room.check(1.0)
     disk.free = reserve
     assert not room.check(1.5)  # It is not asked so often.
@@ -77,28 +74,26 @@ def test_a_reserve_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size
     assert room.has_room
 
 
-def test_what_was_written_since_the_disk_was_asked_is_room_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "statvfs", Disk(200 * MIB, 9 * MIB).statvfs)
-    room = LogRoom(tmp_path)
+def test_what_was_written_since_the_disk_was_asked_is_room_no_more(tmp_path: Path) -> None:
+    room = LogRoom(tmp_path, Disk(200 * MIB, 9 * MIB).statvfs)
     room.check(1.0, written_bytes=100)
     assert room.batch_bytes == 5 * MIB, "half of the reserve is left"
     room.check(1.1, written_bytes=100 + 1000)
     assert room.batch_bytes == 5 * MIB - 1000
 
 
-def test_a_full_disk_is_asked_again_when_the_log_has_let_go_of_something(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_asked_again_when_the_log_has_let_go_of_something(tmp_path: Path) -> None:
     disk = Disk(2000 * MIB, 0)
-    monkeypatch.setattr(os, "statvfs", disk.statvfs)
-    room = LogRoom(tmp_path)
+    room = LogRoom(tmp_path, disk.statvfs)
     assert room.check(1.0, 100, 100)
     disk.free = 100 * MIB
     assert not room.check(1.1, 100, 100)
     assert room.check(1.2, 100, 50)
     assert room.has_room
+
+
+def test_free_bytes(tmp_path: Path) -> None:
+    assert free_bytes(tmp_path) > 0
 
 
 def test_a_disk_that_does_not_answer_has_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -108,13 +103,19 @@ def test_a_disk_that_does_not_answer_has_room(tmp_path: Path, caplog: pytest.Log
     assert "No such file" in caplog.text
 
 
-async def test_publishers_wait_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = Disk(200 * MIB, 100 * MIB)
-    monkeypatch.setattr(log_room, "INTERVAL_S", 0.0)
-    monkeypatch.setattr(committer, "ROOM_INTERVAL_S", 0.01)
-    monkeypatch.setattr(os, "statvfs", disk.statvfs)
-    async with running(data=tmp_path / "data") as server:
-        port = port_of(server)
+class OnSomeDisk(Committer):
+    """It looks at the disk, which is `disk`, all the time."""
+
+    room_interval_s = 0.01
+
+    def room_in(self, directory: Path) -> LogRoom:
+        self.disk = Disk(200 * MIB, 100 * MIB)
+        return LogRoom(directory, self.disk.statvfs, interval_s=0.0)
+
+
+async def test_publishers_wait_until_there_is_room(tmp_path: Path) -> None:
+    async with running(data=tmp_path / "data", table=with_part("store", OnSomeDisk)) as server:
+        port, disk = port_of(server), part_of(server, OnSomeDisk).disk
         async with connected(port, "kept", properties={"session_expiry_interval": 3600}) as kept:
             kept.send(Subscribe(1, [Subscription("#", 1)]))
             await kept.receive()

@@ -7,20 +7,8 @@ import threading
 
 from hedgerow.node import logins
 from hedgerow.node.logins import Attempt, LoginQueue
+from tests.node.gated_passwords import GatedPasswords
 from tests.waiting import until
-
-
-class SlowPasswords:
-    """Verifies only when told to, and notes in which order it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.may_answer = threading.Event()
-
-    def verify(self, username: str, password: bytes | None) -> bool:
-        self.asked.append(username)
-        assert self.may_answer.wait(10)
-        return password == b"right"
 
 
 class Recorder:
@@ -40,7 +28,7 @@ class Recorder:
 
 
 async def test_a_flood_from_one_address_delays_no_other() -> None:
-    recorder, passwords = Recorder(), SlowPasswords()
+    recorder, passwords = Recorder(), GatedPasswords()
     waiting = LoginQueue(passwords, lambda: 0.0)
     try:
         for n in range(15):
@@ -56,7 +44,7 @@ async def test_a_flood_from_one_address_delays_no_other() -> None:
 
 
 async def test_who_has_hung_up_costs_no_check() -> None:
-    recorder, passwords = Recorder(), SlowPasswords()
+    recorder, passwords = Recorder(), GatedPasswords()
     passwords.may_answer.set()
     waiting = LoginQueue(passwords, lambda: 0.0)
     try:
@@ -69,7 +57,7 @@ async def test_who_has_hung_up_costs_no_check() -> None:
 
 
 async def test_a_reload_during_a_check_has_it_repeated() -> None:
-    recorder, old, new = Recorder(), SlowPasswords(), SlowPasswords()
+    recorder, old, new = Recorder(), GatedPasswords(), GatedPasswords()
     waiting = LoginQueue(old, lambda: 0.0)
     try:
         waiting.add(recorder.login("192.0.2.1", "ada"))
@@ -86,7 +74,7 @@ async def test_a_reload_during_a_check_has_it_repeated() -> None:
 
 
 async def test_closing_leaves_no_thread() -> None:
-    recorder, passwords = Recorder(), SlowPasswords()
+    recorder, passwords = Recorder(), GatedPasswords()
     waiting = LoginQueue(passwords, lambda: 0.0)
     for n in range(10):
         waiting.add(recorder.login("192.0.2.1", str(n)))

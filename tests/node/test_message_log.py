@@ -15,8 +15,7 @@ from hedgerow.broker.stored import Run
 from hedgerow.errors import StoreError
 from hedgerow.log.files import segments
 from hedgerow.message import Message, MessageId
-from hedgerow.node import message_log
-from hedgerow.node.message_log import DiskLog
+from hedgerow.node.message_log import DiskLog, ReadBounds
 from tests.full_disks import file_size_limit
 from tests.node.test_store import run_python
 
@@ -64,7 +63,7 @@ def without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reopened(log: DiskLog, next_position: int = 1) -> DiskLog:
     log.close()
-    return DiskLog.open(log.directory, next_position)
+    return DiskLog.open(log.directory, next_position, log.bounds)
 
 
 # Reading
@@ -121,10 +120,8 @@ def test_those_who_read_the_same_share_it(log: DiskLog) -> None:
     assert all(one is other for one, other in zip(first, again, strict=True))
 
 
-def test_memory_is_bounded(log: DiskLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_log, "CACHE_BYTES", 20_000)
-    monkeypatch.setattr(message_log, "MAX_FRAMES_INDEXED", 50)
-    monkeypatch.setattr(message_log, "MAX_OPEN", 3)
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    log = DiskLog.open(tmp_path / "log", bounds=ReadBounds(20_000, frames_indexed=50, open_files=3))
     for first in range(1, 401):
         commit(log, first, begins_segment=first % 20 == 1)
     log = reopened(log)
@@ -132,8 +129,8 @@ def test_memory_is_bounded(log: DiskLog, monkeypatch: pytest.MonkeyPatch) -> Non
     generator = random.Random(1)
     for first in [*range(1, 400), *(generator.randrange(1, 400) for _ in range(400))]:
         assert read(log, (first, 2)) == [first, first + 1]
-    assert sum(page.bytes for page in log._pages.values()) == log._page_bytes <= 20_000
-    assert sum(each.frames for each in log._segments) <= 50 + 40
+    assert sum(page.bytes for page in log.pages.values()) == log.page_bytes <= 20_000
+    assert log.frames_indexed <= 50 + 40
     assert open_files() <= open_before + 3
     assert log.damaged == 0
     log.close()
@@ -290,10 +287,6 @@ def test_segments_wholly_inside_are_removed(log: DiskLog) -> None:
         assert each.damaged == 0
 
 
-def test_free_bytes(log: DiskLog) -> None:
-    assert log.free_bytes() > 0
-
-
 # Damage
 
 
@@ -364,8 +357,8 @@ def test_a_disk_that_cannot_read_a_frame(
     log: DiskLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit(log, 1, 5)
+    begin = log.bytes
     commit(log, 6, 5)
-    (begin, _) = log._segments[0].span(1)
     real = os.pread
 
     def refuse(file: int, size: int, offset: int) -> bytes:

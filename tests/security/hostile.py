@@ -132,8 +132,8 @@ class Thief(Peer):
         flags = [random.random() < 0.3 for _ in range(3)]
         return EventBody(message, ((callback, 1),), (), *flags)
 
-    def _answer(self, packet: Packet) -> list[Packet]:
-        replies = super()._answer(packet)
+    def answer(self, packet: Packet) -> list[Packet]:
+        replies = super().answer(packet)
         if isinstance(packet, Connack) and self.is_accepted:
             self._stream.link_up()
         elif isinstance(packet, Publish):

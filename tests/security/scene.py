@@ -55,8 +55,8 @@ ACCESS = Access(Acl.parse(write_acl(), "acl"))
 class Stage(Node):
     """The broker that everybody is at."""
 
-    def _federate(self) -> None:
-        super()._federate()
+    def federate(self) -> None:
+        super().federate()
         self.fixed = FixedNode(self.broker, DOMAIN, None, 3.0)
         self._fixed_at = self.now
         self.exchange = Exchange({7: SENSOR_TOPIC}, 18_000, lambda host, port: False)
@@ -359,7 +359,7 @@ class Peer:
         self._reader.feed(self.connection.take_output())
         replies: list[Packet] = []
         while (packet := self._reader.take(self.version)) is not None:
-            replies += self._answer(packet)
+            replies += self.answer(packet)
         if self.connection.closing:
             self.is_closed = True
             self.connection.link = None
@@ -374,7 +374,7 @@ class Peer:
     def silent_s(self) -> float:
         return float("inf")
 
-    def _answer(self, packet: Packet) -> list[Packet]:
+    def answer(self, packet: Packet) -> list[Packet]:
         match packet:
             case Connack(reason_code=0):
                 self.is_accepted = True

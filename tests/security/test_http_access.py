@@ -15,12 +15,13 @@ from prometheus_client.registry import Collector
 from hedgerow.node.config import Config, Tls
 from hedgerow.node.handlers import Request, Response
 from hedgerow.node.http_access import takes_strangers
-from hedgerow.node.logins import MAX_ASKED_OF_ONE, WORKERS, Logins
+from hedgerow.node.logins import MAX_ASKED_OF_ONE, Logins
 from hedgerow.node.metrics import RENDERING_SHARE, Renderings
 from hedgerow.node.passwords import set_password
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from tests.node.certificates import Authority
+from tests.node.gated_passwords import GatedPasswords
 from tests.node.peers import LOOPBACK, part_of, port_of, running
 from tests.waiting import PATIENCE_S, until
 
@@ -190,8 +191,7 @@ async def test_passwords_over_http_wait_in_a_line_that_ends(tmp_path: Path) -> N
     users = tmp_path / "passwords"
     set_password(users, "anna", b"right", create=True, iterations=1)
     async with running(http=LOOPBACK, passwords=users, anonymous=False) as node:
-        verifier = part_of(node, Logins)._queue
-        verifier._running = WORKERS  # each looks at a password for very long
+        passwords = part_of(node, Logins).queue.passwords = GatedPasswords()
         asked = [
             asyncio.create_task(ask(node, "/metrics", authorization=basic(f"u{number}", "wrong")))
             for number in range(MAX_ASKED_OF_ONE + 5)
@@ -199,8 +199,7 @@ async def test_passwords_over_http_wait_in_a_line_that_ends(tmp_path: Path) -> N
         await until(lambda: sum(each.done() for each in asked) == 5, "those beyond the line to be refused")
         assert {each.result().status for each in asked if each.done()} == {429}
         other = asyncio.create_task(ask(node, "/metrics", "192.0.2.7", authorization=basic("anna", "right")))
-        verifier._running = 0
-        verifier._start()
+        passwords.may_answer.set()
         assert (await other).status == 200
         for each in asked:
             assert (await each).status in (401, 429)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,11 +9,12 @@ import pytest
 
 from hedgerow.mqtt.packets import MQTT_3_1_1, Connack, Connect
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.node import back_off, logins
-from hedgerow.node.back_off import PAIR, SITE, USER, BackOff
+from hedgerow.node import logins
+from hedgerow.node.back_off import PAIR, SITE, USER, BackOff, BackOffRule
 from hedgerow.node.logins import MAX_HELD, MAX_HELD_OF_ONE, Attempt, LoginQueue, Logins, TooManyError
 from hedgerow.node.passwords import set_password
 from hedgerow.rates import site_of
+from tests.node.gated_passwords import GatedPasswords
 from tests.node.peers import LOOPBACK, connected, part_of, port_of, raw_client, running
 from tests.waiting import until
 
@@ -27,19 +27,6 @@ def test_a_site_is_an_ipv4_address_or_an_ipv6_network() -> None:
     assert site_of("fe80::1%eth0") == site_of("fe80::2%eth1")
     for odd in ("", "a path", "unix:/run/socket", "1:2"):
         assert site_of(odd) == odd
-
-
-class GatedPasswords:
-    """Verifies only when told to, and notes in which order it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.may_answer = threading.Event()
-
-    def verify(self, username: str, password: bytes | None) -> bool:
-        self.asked.append(username)
-        assert self.may_answer.wait(10)
-        return password == b"right"
 
 
 @dataclass
@@ -100,14 +87,12 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("sites", NETWORKS.values(), ids=NETWORKS)
-async def test_whoever_fills_the_line_with_a_users_name_locks_nobody_out(
-    sites: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_whoever_fills_the_line_with_a_users_name_locks_nobody_out(sites: list[str]) -> None:
     """Each log-in of a user whom many sites try is held. Those of the attacker find no more room."""
-    monkeypatch.setattr(back_off, "USER", USER._replace(first_s=1.0, most_s=1.0))
+    rule = BackOffRule(USER.free, first_s=1.0, most_s=1.0, forgive_s=USER.forgive_s)
     passwords, results = GatedPasswords(), Results()
     passwords.may_answer.set()
-    waiting = LoginQueue(passwords, lambda: 0.0)
+    waiting = LoginQueue(passwords, lambda: 0.0, BackOff(rule))
     try:
         fail(waiting.back_off, "ada", "198.51.100.1", USER.free)
         for number in range(2 * MAX_HELD):
@@ -192,10 +177,8 @@ def test_a_right_password_resets_that_user_at_that_site_alone() -> None:
     assert known.wait_s("bob", "192.0.2.1", 0.0) > 0
 
 
-def test_the_tables_are_bounded_whatever_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(back_off, "MAX_FAILING", 50)
-    monkeypatch.setattr(back_off, "MAX_KNOWN", 50)
-    known = BackOff()
+def test_the_tables_are_bounded_whatever_is_tried() -> None:
+    known = BackOff(max_failing=50, max_known=50)
     for n in range(500):
         fail(known, f"user-{n}" * 1_000, f"site-{n}", 1)
         known.note(f"user-{n}", f"site-{n}", accepted=True, now=0.0)

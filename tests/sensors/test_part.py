@@ -21,7 +21,6 @@ from hedgerow.node.part import PartEntry
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from hedgerow.parts import PARTS, make_server
-from hedgerow.sensors import part
 from hedgerow.sensors.config import SensorSettings
 from hedgerow.sensors.exchange import SensorStats
 from hedgerow.sensors.part import SensorsPart
@@ -317,13 +316,19 @@ async def test_the_counters_are_among_the_metrics() -> None:
     assert "hedgerow_sensor_subscriptions 1.0" in body
 
 
-async def test_what_the_system_dropped_is_counted_shown_and_logged(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(part, "LOOK_AT_DROPS_S", 0.05)
-    async with node(rate=0) as server:
-        sensors = part_of(server, SensorsPart)
-        sensors._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+class SmallBuffers(SensorsPart):
+    look_at_drops_s = 0.05
+
+    @staticmethod
+    def open_socket(host: str, port: int) -> socket.socket:
+        opened = SensorsPart.open_socket(host, port)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        return opened
+
+
+async def test_what_the_system_dropped_is_counted_shown_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with node(with_part("sensors", SmallBuffers), rate=0) as server:
+        sensors = part_of(server, SmallBuffers)
         with devices(1, port_of(server, "udp")) as (device,):
             for _ in range(200):  # in one turn of the loop
                 device.publish("01", "x" * 100)

@@ -118,7 +118,7 @@ class Durability:
         self._reserve_bytes = 0  # of those that were begun beyond the bound
         self.has_disk = True  # the shell's word: there is room for the log on the disk,
         self.disk_bytes = float("inf")  # and for so much in one batch
-        self._segments: list[NeededSegment] = []
+        self.segments: list[NeededSegment] = []  # of the log, in order
         self._unneeded: dict[NeededSegment, None] = {}
         # Several, where there is a bound: else nothing would go before all is read.
         self._segment_bytes = min(SEGMENT_BYTES, (self.bounds.bytes or TIB) // SEGMENTS_OF_BOUND)
@@ -387,13 +387,13 @@ class Durability:
         self.next_position = first + len(messages)
         # What is written beyond the bound goes as soon as it is read, however long all else stays.
         is_reserve = self.is_full
-        newest = self._segments[-1] if self._is_appending else None
+        newest = self.segments[-1] if self._is_appending else None
         if newest is None or newest.bytes >= self._segment_bytes or newest.is_reserve != is_reserve:
-            if self._segments and not self._segments[-1].references:
-                self._unneeded[self._segments[-1]] = None
+            if self.segments and not self.segments[-1].references:
+                self._unneeded[self.segments[-1]] = None
             self.changes.begins_segment = self._is_appending = True
-            self._segments.append(NeededSegment(first, 0, is_reserve))
-        segment = self._segments[-1]
+            self.segments.append(NeededSegment(first, 0, is_reserve))
+        segment = self.segments[-1]
         segment.references += references
         size += ENTRY_BYTES * len(messages)
         segment.bytes += size
@@ -546,16 +546,16 @@ class Durability:
 
     def _take_unneeded(self) -> None:
         """Segments that nobody needs: removed when what says so is stored."""
-        newest = self._segments[-1] if self._segments else None
+        newest = self.segments[-1] if self.segments else None
         if newest and not newest.references and (newest.bytes >= self._segment_bytes or self.is_full):
             self._unneeded[newest] = None
         for segment in self._unneeded:
-            at = self._segments.index(segment)
-            is_last = at + 1 == len(self._segments)
+            at = self.segments.index(segment)
+            is_last = at + 1 == len(self.segments)
             self.changes.removed.append(
-                (segment.first, self.next_position if is_last else self._segments[at + 1].first)
+                (segment.first, self.next_position if is_last else self.segments[at + 1].first)
             )
-            del self._segments[at]
+            del self.segments[at]
             self._is_appending = self._is_appending and not is_last
             self.log_bytes -= segment.bytes
             self._reserve_bytes -= segment.bytes * segment.is_reserve
@@ -751,11 +751,15 @@ class Durability:
         self._unsent += 1
         self._row(messages).left[session] = None
 
+    def unwritten_entries(self) -> Iterable[UnwrittenMessage | UnwrittenRow]:
+        """What is not in the log yet, in order."""
+        return merge(self._own.entries, self._relayed.entries, key=_number)
+
     def unwritten(self, session: Session) -> list[Delivery]:
         """What was left for a session, and is not in the log yet."""
         return [
             delivery
-            for entry in merge(self._own.entries, self._relayed.entries, key=_number)
+            for entry in self.unwritten_entries()
             for delivery in entry.unwritten_for(session)
             if delivery.position == UNWRITTEN
         ]
@@ -864,12 +868,12 @@ class Durability:
     @property
     def references(self) -> int:
         """How much waits in the log, for all sessions together."""
-        return sum(segment.references for segment in self._segments)
+        return sum(segment.references for segment in self.segments)
 
     @property
     def oldest_segment(self) -> tuple[int, int] | None:
         """From where to where."""
-        segments = self._segments
+        segments = self.segments
         if not segments:
             return None
         return segments[0].first, segments[1].first if len(segments) > 1 else self.next_position
@@ -878,7 +882,7 @@ class Durability:
         """As it was found; `restore_chunk` says who needs what of it."""
         self.restored_at = now
         self.restored_position = next_position
-        self._segments = [NeededSegment(first, size) for first, size in segments]
+        self.segments = [NeededSegment(first, size) for first, size in segments]
         self.log_bytes = sum(size for _, size in segments)
         self.next_position = self.written_position = self._committing_position = next_position
 
@@ -891,7 +895,7 @@ class Durability:
 
     def log_restored(self) -> None:
         """All that is needed has been said."""
-        self._unneeded.update((segment, None) for segment in self._segments if not segment.references)
+        self._unneeded.update((segment, None) for segment in self.segments if not segment.references)
 
     def release(self, chunk: Chunk) -> None:
         """Of a session that is no more."""
@@ -903,7 +907,7 @@ class Durability:
 
     def _change_references(self, first: int, count: int) -> None:
         """`count`: of positions in a row, negative where they are needed no longer."""
-        segments = self._segments
+        segments = self.segments
         sign = 1 if count > 0 else -1
         left = abs(count)
         while left:
@@ -919,7 +923,7 @@ class Durability:
         """And where it ends."""
         if self._needed is not None and self._needed[0].first <= position < self._needed[1]:
             return self._needed
-        segments = self._segments
+        segments = self.segments
         at = bisect_right(segments, position, key=_first) - 1
         if at + 1 == len(segments):
             return segments[at], MAX_POSITION

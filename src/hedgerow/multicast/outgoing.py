@@ -206,7 +206,7 @@ class FrameHistory:
 
     def __init__(self, max_bytes: int, max_age_s: float) -> None:
         self.bytes = 0
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._max_age_s = max_age_s
         # Two rows: a tuple for each frame took 120 bytes more.
         self._topics: deque[OutgoingTopic] = deque()
@@ -228,7 +228,7 @@ class FrameHistory:
     def _is_full(self) -> bool:
         """Another frame like the last pushes out the oldest."""
         frames = self._frames
-        return bool(frames) and self.bytes + frames[-1].memory_bytes > self._max_bytes
+        return bool(frames) and self.bytes + frames[-1].memory_bytes > self.max_bytes
 
     @property
     def is_held(self) -> bool:
@@ -246,9 +246,9 @@ class FrameHistory:
 
     def trim(self, now: float) -> None:
         frames = self._frames
-        while frames and (self.bytes > self._max_bytes or frames[0].sent_at < now - self._max_age_s):
+        while frames and (self.bytes > self.max_bytes or frames[0].sent_at < now - self._max_age_s):
             outgoing = self._topics[0]
-            if self._is_needed(outgoing) and self.bytes <= 1.25 * self._max_bytes:
+            if self._is_needed(outgoing) and self.bytes <= 1.25 * self.max_bytes:
                 return
             self._topics.popleft()
             outgoing.history.popleft()

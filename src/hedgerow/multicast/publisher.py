@@ -75,10 +75,10 @@ class Publisher:
         self._timers = timers
         self._values = values
         self._stats = stats
-        self._history = FrameHistory(limits.history_bytes, limits.history_s)
+        self.history = FrameHistory(limits.history_bytes, limits.history_s)
         self._by_crc: dict[int, list[OutgoingTopic]] = {}
         self._by_hash: dict[bytes, OutgoingTopic] = {}
-        self.flow = Flow(limits, timers, stats, self._history, self._by_hash, self._ask)
+        self.flow = Flow(limits, timers, stats, self.history, self._by_hash, self._ask)
         self._gathering: list[OutgoingTopic] = []
         # A topic that comes back must not use its old numbers again. If even those are forgotten, it goes on
         # behind the highest of any that is.
@@ -177,7 +177,7 @@ class Publisher:
 
     @property
     def ready_at(self) -> float:
-        return max(self.pace.ready_at, self._history.ready_at, self.flow.ready_at)
+        return max(self.pace.ready_at, self.history.ready_at, self.flow.ready_at)
 
     def flush(self, now: float) -> None:
         if self._gathering:
@@ -233,7 +233,7 @@ class Publisher:
             outgoing.sequence += 1
             stream_sequence = outgoing.sequence
             sent = SentFrame(stream_sequence, flags, sequence, body, messages, now)
-            self._history.add(outgoing, sent, now)
+            self.history.add(outgoing, sent, now)
             self.flow.sent(outgoing, sent, now)
             self.pace.sent(now, len(body))
             self.sent_at = now
@@ -286,7 +286,7 @@ class Publisher:
     def _beat(self, outgoing: OutgoingTopic, planned_at: float, now: float) -> None:
         if outgoing.heartbeat_at != planned_at:
             return  # Something was sent meanwhile, and has its own.
-        self._history.trim(now)
+        self.history.trim(now)
         if not outgoing.history:
             outgoing.heartbeat_at = float("inf")
             return
@@ -368,7 +368,7 @@ class Publisher:
 
     def close_idle(self, idle_since: float, now: float) -> None:
         """Topics that have not been published to for long are ours no more."""
-        self._history.trim(now)
+        self.history.trim(now)
         for topic, outgoing in list(self.outgoing.items()):
             if outgoing.used_at < idle_since and not outgoing.history and not outgoing.gathered:
                 del self.outgoing[topic]

@@ -42,8 +42,9 @@ USER = BackOffRule(free=20, first_s=0.25, most_s=4.0, forgive_s=60.0)
 class WrongPasswords:
     """The wrong passwords of many keys, by one rule."""
 
-    def __init__(self, rule: BackOffRule) -> None:
+    def __init__(self, rule: BackOffRule, max_failing: int = MAX_FAILING) -> None:
         self.rule = rule
+        self._max_failing = max_failing
         self._failures: dict[Hashable, tuple[float, float]] = {}  # (how many, when the last one was)
 
     def __len__(self) -> int:
@@ -56,7 +57,7 @@ class WrongPasswords:
     def note(self, key: Hashable, now: float) -> None:
         count = self.count(key, now) + 1
         self._failures.pop(key, None)
-        if len(self._failures) >= MAX_FAILING:
+        if len(self._failures) >= self._max_failing:
             del self._failures[next(iter(self._failures))]
         self._failures[key] = (count, now)
 
@@ -76,12 +77,13 @@ class WrongPasswords:
 
 
 class BackOff:
-    def __init__(self) -> None:
+    def __init__(
+        self, user_rule: BackOffRule = USER, max_failing: int = MAX_FAILING, max_known: int = MAX_KNOWN
+    ) -> None:
         self._pairs, self._sites, self._users = (
-            WrongPasswords(PAIR),
-            WrongPasswords(SITE),
-            WrongPasswords(USER),
+            WrongPasswords(rule, max_failing) for rule in (PAIR, SITE, user_rule)
         )
+        self._max_known = max_known
         self._known: dict[tuple[bytes, str], None] = {}  # the one that logged in longest ago is first
 
     def __len__(self) -> int:
@@ -112,7 +114,7 @@ class BackOff:
             return
         self._pairs.forget(pair)
         self._known.pop(pair, None)
-        if len(self._known) >= MAX_KNOWN:
+        if len(self._known) >= self._max_known:
             del self._known[next(iter(self._known))]
         self._known[pair] = None
 

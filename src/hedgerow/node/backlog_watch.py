@@ -32,7 +32,6 @@ from hedgerow.node.part import NEVER, NodeContext, Part
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from hedgerow.broker.broker import Broker
     from hedgerow.broker.session import Session
 
 LOOK_S = 5.0
@@ -57,13 +56,6 @@ def reader_of(session: Session) -> LogReader | None:
     )
 
 
-def room_of(broker: Broker, look: Look) -> Room:
-    durability = broker.durability
-    if not durability.enabled:
-        return Room(look.bytes, limit=None)
-    return Room(durability.log_bytes, durability.bounds.bytes)
-
-
 @dataclass(slots=True)
 class BoundNear:
     """What waits takes most of the room that there is for it, or no longer does."""
@@ -85,6 +77,9 @@ class BoundNear:
 
 
 class BacklogWatch(Part):
+    sessions_at_once = SESSIONS_AT_ONCE
+    file_s = FILE_S
+
     def __init__(self, node: NodeContext) -> None:
         super().__init__(node)
         self.backlogs: Backlogs | None = None
@@ -112,23 +107,30 @@ class BacklogWatch(Part):
     def handle_timer(self, now: float) -> None:
         if self._left is None:
             self._look, self._left = Look(), iter(list(self.node.broker.sessions.values()))
-        some = list(islice(self._left, SESSIONS_AT_ONCE))
+        some = list(islice(self._left, self.sessions_at_once))
         self._look.add(reader for session in some if (reader := reader_of(session)) is not None)
-        if len(some) == SESSIONS_AT_ONCE:
+        if len(some) == self.sessions_at_once:
             self._look_at = now + NEXT_S
             return
         self._left, self._look_at = None, now + LOOK_S
         self._conclude(now)
 
+    def room(self) -> Room:
+        """What waits, as of this look, and what may."""
+        durability = self.node.broker.durability
+        if not durability.enabled:
+            return Room(self._look.bytes, limit=None)
+        return Room(durability.log_bytes, durability.bounds.bytes)
+
     def _conclude(self, now: float) -> None:
-        backlogs = self._watch.conclude(self._look, room_of(self.node.broker, self._look), now)
+        backlogs = self._watch.conclude(self._look, self.room(), now)
         self.backlogs = backlogs
         is_near = self._watch.crossed(backlogs)
         if is_near is not None:
             self.node.event_log.write(BoundNear(backlogs, is_near), now)
         directory = self.node.config.data
         if directory is not None and now >= self._write_at and self._is_news(backlogs):
-            self._write_at, self._written = now + FILE_S, backlogs
+            self._write_at, self._written = now + self.file_s, backlogs
             loop = asyncio.get_running_loop()
             self._writing = loop.run_in_executor(None, write_file, directory / FILE, encode(backlogs))
 

@@ -67,6 +67,8 @@ class CommitStats:
 class Committer(Part):
     """Of a node that has a store, a part with a durable log, or both."""
 
+    room_interval_s = ROOM_INTERVAL_S
+
     def __init__(self, node: NodeContext) -> None:
         super().__init__(node)
         self.stats = CommitStats()
@@ -100,11 +102,11 @@ class Committer(Part):
     async def open_store(self) -> Store | None:
         """The node's broker begins with what is in it. Raises StoreError."""
         if self.node.config.data is not None:
-            from hedgerow.node.log_room import LogRoom, log_bounds
+            from hedgerow.node.log_room import log_bounds
 
             self._store = await self._open(self.node.config.data)
             self.log_bounds = log_bounds(self.node.config, self._store.log)
-            self._room = LogRoom(self._store.log.directory)
+            self._room = self.room_in(self._store.log.directory)
         return self._store
 
     def store_in(self, directory: Path) -> Store:
@@ -112,6 +114,12 @@ class Committer(Part):
         from hedgerow.node.store import Store
 
         return Store.open(directory)
+
+    def room_in(self, directory: Path) -> LogRoom:
+        """Of the log's directory."""
+        from hedgerow.node.log_room import LogRoom
+
+        return LogRoom(directory)
 
     async def _open(self, directory: Path) -> Store:
         """In a thread: it waits for the disk, and other nodes may live in this loop."""
@@ -201,7 +209,7 @@ class Committer(Part):
             self.serve()
         waits = not room.has_room or self.node.broker.durability.has_unwritten
         if waits and self._room_check is None:
-            self._room_check = self._loop.call_later(ROOM_INTERVAL_S, self._check_room_again)
+            self._room_check = self._loop.call_later(self.room_interval_s, self._check_room_again)
 
     def _check_room_again(self) -> None:
         self._room_check = None

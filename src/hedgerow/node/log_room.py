@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from hedgerow.broker.limits import MIB, LogBounds
@@ -25,11 +26,20 @@ RESERVE_PART = 50  # One in so many bytes of the file system, if that is more; a
 TINY_PART = 8  # one in so many at most.
 
 
-def log_bounds(config: Config, log: DiskLog) -> LogBounds:
+Statvfs = Callable[[Path], os.statvfs_result]
+
+
+def free_bytes(directory: Path, statvfs: Statvfs = os.statvfs) -> int:
+    """What the file system has left for us."""
+    found = statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+def log_bounds(config: Config, log: DiskLog, statvfs: Statvfs = os.statvfs) -> LogBounds:
     """Where the configuration says nothing, half of what the log could get."""
     size = config.data_bytes
     if size is None:
-        available = log.free_bytes() + log.bytes
+        available = free_bytes(log.directory, statvfs) + log.bytes
         size = max(available // 2, min(LEAST_BYTES, available))
     return LogBounds(size, config.data_age_s, config.data_full == "drop-oldest")
 
@@ -37,12 +47,16 @@ def log_bounds(config: Config, log: DiskLog) -> LogBounds:
 class LogRoom:
     """Looked at once a second, and whenever a part of the reserve may have been written, which takes less."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, statvfs: Statvfs = os.statvfs, interval_s: float = INTERVAL_S
+    ) -> None:
         self.directory = directory
         self.has_room = True
         self.free_bytes = 0
         self.batch_bytes = float("inf")
         """What may be written before the next look."""
+        self._statvfs = statvfs
+        self._interval_s = interval_s
         self._next_at = 0.0
         self._next_bytes = 0
         self._most_bytes = float("inf")
@@ -55,10 +69,10 @@ class LogRoom:
         has_shrunk, self._log_bytes = log_bytes < self._log_bytes, log_bytes
         if now < self._next_at and written_bytes < self._next_bytes and (self.has_room or not has_shrunk):
             return False
-        self._next_at = now + INTERVAL_S
+        self._next_at = now + self._interval_s
         self._next_bytes = written_bytes + STEP_BYTES
         try:
-            found = os.statvfs(self.directory)
+            found = self._statvfs(self.directory)
         except OSError as error:  # Whether there is room is seen when something is written.
             logger.warning("cannot ask how full the disk of %s is: %s", self.directory, reason_of(error))
             return False

@@ -172,7 +172,7 @@ class Logins(Part):
         assert node.config.passwords is not None
         self._file: Path = node.config.passwords
         node.passwords = self._load()
-        self._queue = LoginQueue(node.passwords, self._now)
+        self.queue = LoginQueue(node.passwords, self._now)
         self._asked: FairLine[Attempt] = FairLine()  # over HTTP
 
     def _now(self) -> float:
@@ -180,7 +180,7 @@ class Logins(Part):
 
     @property
     def back_off(self) -> BackOff:
-        return self._queue.back_off
+        return self.queue.back_off
 
     @property
     def asked(self) -> int:
@@ -193,7 +193,7 @@ class Logins(Part):
 
     def serve(self) -> None:
         for login in self.node.broker.take_logins():
-            self._queue.add(
+            self.queue.add(
                 Attempt(
                     site_of(login.connection.address),
                     login.username,
@@ -237,9 +237,9 @@ class Logins(Part):
         # Whether or not anybody waits: whoever hangs up must not get around the count of wrong passwords.
         attempt = Attempt(site, username, password, finish, refuse)
         self._asked.add(attempt.place, attempt)
-        self._queue.add(attempt)
+        self.queue.add(attempt)
         for each in too_many(self._asked, attempt, MAX_ASKED, MAX_ASKED_OF_ONE):
-            self._queue.withdraw(each)
+            self.queue.withdraw(each)
             each.refuse(1.0)
         return await answer
 
@@ -259,7 +259,7 @@ class Logins(Part):
     def _set(self, passwords: Passwords) -> None:
         """And disconnect whoever is no longer a user."""
         node = self.node
-        node.passwords = self._queue.passwords = passwords
+        node.passwords = self.queue.passwords = passwords
         node.broker.now = node.clock()
         for connection in list(node.broker.connections):
             if connection.session is None or connection.certificate_name is not None:
@@ -270,7 +270,7 @@ class Logins(Part):
         node.flush()
 
     async def close(self) -> None:
-        self._queue.close()
+        self.queue.close()
 
 
 def _has_link(login: Login) -> bool:

@@ -66,11 +66,27 @@ class Note:
     at: float
 
 
+@dataclass(slots=True, frozen=True)
+class ReadBounds:
+    """What reading may take."""
+
+    cache_bytes: int = CACHE_BYTES
+    frames_indexed: int = MAX_FRAMES_INDEXED
+    """Of all segments but the newest. The one that was read last stays, however many it has."""
+    open_files: int = MAX_OPEN
+
+
+DEFAULT_BOUNDS = ReadBounds()
+
+
 class DiskLog:
     """Implements `broker.stored.MessageLog`."""
 
-    def __init__(self, directory: Path, found: list[IndexedSegment], next_number: int, end: int) -> None:
+    def __init__(
+        self, directory: Path, found: list[IndexedSegment], next_number: int, end: int, bounds: ReadBounds
+    ) -> None:
         self.directory = directory
+        self.bounds = bounds
         self.damaged = 0
         """Messages that could not be read."""
         self.written_bytes = 0
@@ -85,14 +101,14 @@ class DiskLog:
         self._committed_from: int | None = None  # what `abandon` takes back
         self._lock = threading.Lock()  # what follows, and the three above; held for memory and reads only
         self._files: OrderedDict[int, int] = OrderedDict()  # descriptors, by number of the segment
-        self._pages: OrderedDict[int, _Page] = OrderedDict()  # by first position
-        self._page_bytes = 0
+        self.pages: OrderedDict[int, _Page] = OrderedDict()  # by first position
+        self.page_bytes = 0
         self._reported: set[tuple[int, int]] = set()  # (number of the segment, offset of the damage)
         self._uses = 0
         self._failure: str | None = None
 
     @classmethod
-    def open(cls, directory: Path, next_position: int = 1) -> Self:
+    def open(cls, directory: Path, next_position: int = 1, bounds: ReadBounds = DEFAULT_BOUNDS) -> Self:
         """Made when there is none. Positions below `next_position` were given before. Raises StoreError."""
         try:
             if not directory.exists():
@@ -115,7 +131,7 @@ class DiskLog:
         except OSError as error:
             raise StoreError(f"cannot use {directory}: {reason_of(error)}") from error
         next_number = listed[-1].number + 1 if listed else 1
-        return cls(directory, found, next_number, max(end, next_position))
+        return cls(directory, found, next_number, max(end, next_position), bounds)
 
     # For the loop's thread
 
@@ -141,6 +157,12 @@ class DiskLog:
         with self._lock:
             return [(each.first_position, each.end) for each in self._segments]
 
+    @property
+    def frames_indexed(self) -> int:
+        """Of which it is known in memory where they begin."""
+        with self._lock:
+            return sum([each.frames for each in self._segments])
+
     def notes_from(self, position: int) -> Iterator[Note]:
         """Who waits for what, of all that was written at this position or behind it."""
         for each in [each for each in self._segments if each.end > position]:
@@ -158,11 +180,6 @@ class DiskLog:
                                 yield Note(first, count, waiting, size, frame.earliest / 1e6)
             except OSError as error:
                 raise StoreError(f"cannot read {each.segment.path}: {reason_of(error)}") from error
-
-    def free_bytes(self) -> int:
-        """What the file system has left for us."""
-        found = os.statvfs(self.directory)
-        return found.f_bavail * found.f_frsize
 
     def write(
         self,
@@ -250,8 +267,8 @@ class DiskLog:
             self._end = last.end = position
             if not last.frames:
                 self._drop(last)
-            for first in [each for each in self._pages if each >= position]:
-                self._page_bytes -= self._pages.pop(first).bytes
+            for first in [each for each in self.pages if each >= position]:
+                self.page_bytes -= self.pages.pop(first).bytes
 
     def remove(self, first: int, end: int) -> None:
         """Whatever segments lie wholly between these positions."""
@@ -309,11 +326,11 @@ class DiskLog:
         begin, offset = segment.first_position, 0
         if number >= 0:
             begin, offset = segment.first_of(number), segment.span(number)[0]
-            page = self._pages.get(begin)
+            page = self.pages.get(begin)
             if page is None:
                 page = self._read_page(segment, number)
             else:
-                self._pages.move_to_end(begin)
+                self.pages.move_to_end(begin)
             if page is not None:
                 if position < page.end:
                     return page
@@ -339,10 +356,10 @@ class DiskLog:
         if frame is None or rows is None or frame.first_position != segment.first_of(number):
             return None
         page = _Page(frame, rows)
-        self._pages[page.first] = page
-        self._page_bytes += page.bytes
-        while self._page_bytes > CACHE_BYTES:
-            self._page_bytes -= self._pages.popitem(last=False)[1].bytes
+        self.pages[page.first] = page
+        self.page_bytes += page.bytes
+        while self.page_bytes > self.bounds.cache_bytes:
+            self.page_bytes -= self.pages.popitem(last=False)[1].bytes
         self._failure = None
         return page
 
@@ -365,7 +382,7 @@ class DiskLog:
         known = [each for each in self._segments[:-1] if each.is_indexed and each is not segment]
         frames = sum(each.frames for each in known) + segment.frames
         for each in sorted(known, key=_last_use):
-            if frames <= MAX_FRAMES_INDEXED:
+            if frames <= self.bounds.frames_indexed:
                 break
             frames -= each.frames
             each.forget()
@@ -378,7 +395,7 @@ class DiskLog:
             self._files.move_to_end(number)
             return descriptor
         descriptor = self._files[number] = os.open(segment.segment.path, os.O_RDONLY | os.O_CLOEXEC)
-        if len(self._files) > MAX_OPEN:
+        if len(self._files) > self.bounds.open_files:
             os.close(self._files.popitem(last=False)[1])
         return descriptor
 

@@ -36,6 +36,7 @@ class SensorsPart(Part):
     """Every UDP address of one node."""
 
     exchange: Exchange
+    look_at_drops_s = LOOK_AT_DROPS_S
 
     def __init__(self, node: NodeContext) -> None:
         """Binds. Raises ConfigError."""
@@ -137,7 +138,7 @@ class SensorsPart(Part):
         return min(map(udp.granted_bytes, self._sockets), default=0)
 
     def _look_at_drops(self, now: float) -> None:
-        self._look_at_drops_at = now + LOOK_AT_DROPS_S
+        self._look_at_drops_at = now + self.look_at_drops_s
         dropped = self._drop_watch.look(", ".join(self.urls), self.overruns, self.receive_buffer_bytes)
         if dropped is not None:
             self.node.event_log.write(dropped, now)

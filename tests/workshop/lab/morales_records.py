@@ -124,7 +124,7 @@ def make_outcome() -> Outcome:
     unstored.has_moved = False
     arrived = second.arrived["panel"]
     arrived[4], arrived[5] = arrived[5], arrived[4]
-    arrived.append(arrived[9]._replace(is_repeated=True))
+    arrived.append(Received(*arrived[9][:3], is_repeated=True))
     outcome.scenes = {each.name: each for each in (handover, stored, unstored, second)}
     outcome.processor = Saving(0.1, 0.2, is_delegated=False)
     outcome.memory = Memory(Growth(45.0, 60.0), Growth(46.0, 66.0))

@@ -11,7 +11,7 @@ from hedgerow_workshop.lab.harness.experiment import Result, write_json
 from hedgerow_workshop.lab.harness.record import Arrival
 from hedgerow_workshop.lab.harness.rows import Row, number, row_cells, text_table
 from hedgerow_workshop.lab.schmitt import experiment, report
-from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord
+from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, StepTaken
 from hedgerow_workshop.lab.schmitt.timeline import Step, Timeline
 from tests.workshop.lab.schmitt_records import BEGAN_AT, STEPS, event, make_record, state
 
@@ -81,7 +81,8 @@ def test_rows_have_their_names_and_are_those_of_killed_brokers_at_qos_0(records:
 def test_the_documents_times_and_changes_are_those_of_the_published_policy(
     records: list[SchmittRecord],
 ) -> None:
-    records[3].happened[0] = records[3].happened[0]._replace(name="t3")
+    _, at, broker, does = records[3].happened[0]
+    records[3].happened[0] = StepTaken("t3", at, broker, does)
     rows = {row.name: row.ours for row in experiment.make_rows("hedgerow", records)}
     assert rows["alpha/t3"] == pytest.approx(250)
     assert rows["beta/ghost-published"] == pytest.approx(800)
