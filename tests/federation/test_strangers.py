@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hedgerow.broker.events import ConnectionFailed
 from hedgerow.federation.events import LinkNotOpen
 from hedgerow.federation.federation import MESH_TOPIC, OVERLAY_TOPIC
 from hedgerow.federation.overlay.events import NeighbourGained, PeerRefused
@@ -156,3 +157,17 @@ def test_garbage_for_a_federator_at_its_home() -> None:
     fabric.advance(1)
     assert inbox.payloads == [b"x"]
     assert len(fabric["far"].told(NeighbourGained)) == 1
+
+
+@pytest.mark.parametrize("packet_type", [0x40, 0x50, 0x62, 0x70])
+def test_a_foreign_broker_acknowledges_what_nobody_sent(packet_type: int) -> None:
+    fabric = Fabric()
+    fabric.add_foreign("far")
+    node = fabric.add("a", "far")
+    fabric.wait_for(lambda: bool(fabric.between("a", "far")), 10)
+    fabric.advance(0.1)
+    ((pipe, index),) = fabric.pipes_of("a")
+    pipe.deliver(index, bytes((packet_type, 2, 0, 1)))
+    assert pipe.sides[index].link is None
+    assert not node.told(ConnectionFailed)
+    fabric.wait_for(lambda: bool(fabric.between("a", "far")), 60)

@@ -385,5 +385,7 @@ _ACKNOWLEDGEMENT_TYPES = {Puback: PUBACK, Pubrec: PUBREC, Pubrel: PUBREL, Pubcom
 
 def handle_acknowledgement(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Puback | Pubrec | Pubrel | Pubcomp)
+    if connection.session is None:  # Nothing that has to be acknowledged is sent on it.
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "it acknowledges what was not sent", "§4.3")
     acknowledge = ACKNOWLEDGEMENTS[_ACKNOWLEDGEMENT_TYPES[type(packet)]]
     acknowledge(connection, packet.packet_id, packet.reason_code)
