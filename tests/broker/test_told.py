@@ -17,8 +17,10 @@ def add(recent: Recent, at: float, *ids: MessageId, retain: bool = False) -> Non
         recent.add(Message("t", b"x", 1, retain, id=message_id), at)
 
 
-def pairs_of(recent: Recent, now: float = SETTLED_S) -> tuple[tuple[str, str], ...]:
-    return tell_recent(recent, now)
+def pairs_of(
+    recent: Recent, now: float = SETTLED_S, stored_until: float = KEEP_S
+) -> tuple[tuple[str, str], ...]:
+    return tell_recent(recent, now, stored_until)
 
 
 ids = st.builds(
@@ -51,6 +53,14 @@ def test_what_may_not_be_stored_yet_and_what_is_retained_is_not_told() -> None:
     told = read_told({"user_property": pairs_of(recent)})
     assert [MessageId("a", 1, number) in told for number in (1, 2, 3)] == [True, False, False]
     assert pairs_of(recent, KEEP_S + 1) == ()
+
+
+def test_what_a_slow_disk_does_not_have_is_not_told() -> None:
+    recent = Recent()
+    add(recent, 0.0, MessageId("a", 1, 1))
+    add(recent, 0.2, MessageId("a", 1, 2))
+    told = read_told({"user_property": pairs_of(recent, 5.0, stored_until=0.2)})
+    assert [MessageId("a", 1, number) in told for number in (1, 2)] == [True, False]
 
 
 def test_there_is_a_bound_and_the_latest_are_told() -> None:

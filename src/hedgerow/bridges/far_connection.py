@@ -33,7 +33,7 @@ from hedgerow.broker.limits import MAX_WINDOW
 from hedgerow.broker.publishing import deliver_to
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Pause
-from hedgerow.broker.told import read_told, tell_recent
+from hedgerow.broker.told import read_told
 from hedgerow.message import Message, MessageId, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.codec import encode_remaining_length
@@ -101,7 +101,6 @@ class FarConnection(ForeignLink):
                 "user_property": (
                     (NODE_PROPERTY, node_id),
                     (BRIDGE_PROPERTY, section.name),
-                    *tell_recent(self.broker.recent, self.broker.now),
                     (NONCE_PROPERTY, make_nonce(self.bridge.token)),
                     NO_PROOF,
                 ),

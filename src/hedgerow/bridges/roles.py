@@ -21,7 +21,7 @@ from hedgerow.broker.ids import alias_of_link
 from hedgerow.broker.role import Role
 from hedgerow.broker.roles import ClientRole, IdentifiedRole
 from hedgerow.broker.session import Channel, Session
-from hedgerow.broker.told import NOTHING_TOLD, read_told, tell_recent
+from hedgerow.broker.told import tell_recent
 from hedgerow.message import Properties
 from hedgerow.mqtt.ids import is_of_bridge
 from hedgerow.mqtt.packets import Connack, Connect, Packet, Subscription
@@ -79,17 +79,16 @@ class FarBridgeRole(IdentifiedRole):
         self._token = token
         self._proven: Connect | None = None  # the CONNECT that is being answered, of one that has the key
         self._seal: RecordSeal | None = None
-        self._told = NOTHING_TOLD
 
     def answer(self, packet: Connect, properties: Properties) -> None:
         super().answer(packet, properties)
         self._proven = self._seal = None
         asked, proof = nonce_of(packet.properties), proof_of(packet.properties)
         if asked and proof and same(proof, self._key().prove_bridge(packet)):
-            told = tell_recent(self.broker.recent, self.broker.now)
+            now = self.broker.now
+            told = tell_recent(self.broker.recent, now, self.broker.durability.stored_until(now))
             properties["user_property"] += (*told, (NONCE_PROPERTY, make_nonce(self._token)), NO_PROOF)
             self._proven = packet
-            self._told = read_told(packet.properties)
 
     def accept(self, connection: Channel, answer: Connack) -> Packet:
         connect, key = self._proven, self._key
@@ -102,7 +101,6 @@ class FarBridgeRole(IdentifiedRole):
         if self._seal is not None:
             connection.seal_with(self._seal)  # Only who has the key can say anything from here on.
             connection.is_proven = True
-            connection.told = self._told
             connection.connected_session().far_origin = connection.peer_name
             self._proven = self._seal = None
         super().connected(connection)

@@ -146,6 +146,8 @@ class Durability:
         self._committing: list[HeldBack] | None = None
         self._committing_since = 0.0
         self._committing_position = 1
+        self._takes_all = False  # Does what is being committed leave nothing that came before?
+        self._stored_until = 0.0
         self.failures: list[Exception] = []  # of what was called when it was committed
 
     @property
@@ -185,6 +187,10 @@ class Durability:
 
     # What the shell calls, through the broker
 
+    def stored_until(self, now: float) -> float:
+        """What came before this time is stored, if it has to be."""
+        return self._stored_until if self.is_behind else now
+
     def take_changes(self, now: float) -> Changes | None:
         if self._committing is not None:
             return None
@@ -215,6 +221,7 @@ class Durability:
         self._committing = going
         self._ending, self._ended = self._ended, set()
         self._committing_since = now
+        self._takes_all = not self.has_unwritten
         return changes
 
     @property
@@ -253,6 +260,7 @@ class Durability:
             return None
         self._committing, self._held = self._held[:count], self._held[count:]
         self._committing_since = now
+        self._takes_all = False
         self._committing_position = self.next_position
         return Changes()
 
@@ -330,6 +338,8 @@ class Durability:
         committed, self._committing = self._committing or [], None
         self._ending = set()
         self.written_position = self._committing_position
+        if self._takes_all:
+            self._stored_until = self._committing_since
         looked_at, self._looked_at = self._looked_at, []
         self.was_prompt = None
         if looked_at:

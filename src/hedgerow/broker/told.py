@@ -2,14 +2,15 @@
 
 Two brokers that are joined send each other what has just flowed, since a way may have been lost. Nearly all
 of it is on the other side already: after ten seconds of 100 messages a second, 1,000 messages would go both
-ways before the first one that is new, and be dropped as duplicates. So each tells which ids it has, when the
+ways before the first one that is new, and be dropped as duplicates. So one tells which ids it has, when the
 link is made and both have proved the fabric key, and the other leaves those out.
 
-`hedgerow-recent` in CONNECT and CONNACK, one for each origin and epoch: `BITS EPOCH/FIRST/ORIGIN`. BITS is
+`hedgerow-recent` in CONNACK, one for each origin and epoch: `BITS EPOCH/FIRST/ORIGIN`. BITS is
 base64; bit n (of byte n // 8, the lowest bit first) says that the message FIRST + n is here.
 
-What came in this very moment may not be stored yet, and is not told. Nor are retained messages, which go by
-their age.
+The one that is dialled tells, in CONNACK: it knows then that the other has the key. Whoever dials does not yet
+know that of whoever will answer. What is not stored yet is not told, since a crash would lose what the other left
+out, nor are retained messages, which go by their age.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hedgerow.mqtt.ids import RECENT_PROPERTY, may_bear
 MAX_LIVES = 16  # origins and their epochs; a CONNECT of megabytes would be nobody's gain
 MAX_SPAN = 16_384  # numbers of each: 2 KiB
 MAX_TOTAL_BYTES = 4_096  # of bits, in all
-SETTLED_S = 0.5  # a commit takes less
+SETTLED_S = 0.5  # Until then what came may be on its way to whoever has to have it.
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -55,11 +56,11 @@ class Told:
 NOTHING_TOLD = Told()
 
 
-def tell_recent(recent: Recent, now: float) -> Pairs:
-    """The user properties, as many as there is room for."""
+def tell_recent(recent: Recent, now: float, stored_until: float) -> Pairs:
+    """The user properties, as many as there is room for: of what came before it was all stored."""
     pairs: list[tuple[str, str]] = []
     room = MAX_TOTAL_BYTES
-    for (origin, epoch), sequences in _recent_ids(recent, now).items():
+    for (origin, epoch), sequences in _recent_ids(recent, now, stored_until).items():
         last = max(sequences)
         kept = [each for each in sequences if each > last - MAX_SPAN]
         first = min(kept)
@@ -73,10 +74,10 @@ def tell_recent(recent: Recent, now: float) -> Pairs:
     return tuple(pairs)
 
 
-def _recent_ids(recent: Recent, now: float) -> dict[tuple[str, int], list[int]]:
+def _recent_ids(recent: Recent, now: float, stored_until: float) -> dict[tuple[str, int], list[int]]:
     found: dict[tuple[str, int], list[int]] = {}
     for at, messages in recent.runs(now):
-        for message in messages if at + SETTLED_S <= now else ():
+        for message in messages if at + SETTLED_S <= now and at < stored_until else ():
             if message.id is not None and not message.retain:
                 found.setdefault(message.id[:2], []).append(message.id.sequence)
     return found

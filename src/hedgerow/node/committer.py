@@ -182,13 +182,14 @@ class Committer(Part):
             self._waiting = self._loop.call_later(self.patience.wait_s, self._has_waited, due)
         return True
 
-    def _has_waited(self, due: float) -> None:
+    def _has_waited(self, due: float, is_last: bool = False) -> None:
         self._waiting = None
         if self._scheduled:  # Something else had to be stored, and all else with it.
             return
         now = self.node.clock()
-        if now > due + LEAST_S:  # What has come while the loop did something else is to be read first.
-            self._waiting = self._loop.call_later(LEAST_S, self._has_waited, now + LEAST_S)
+        if not is_last and now > due + LEAST_S:
+            # What has come while the loop did something else is to be read first. Once: it may always do so.
+            self._waiting = self._loop.call_later(LEAST_S, self._has_waited, now + LEAST_S, True)
             return
         if self.node.broker.durability.done_until(self._waits_until):
             self.patience.paid()

@@ -46,7 +46,7 @@ def test_each_id_of_ours_has_numbers_that_say_so(origin: str, epoch: int, sequen
     message_id = MessageId(origin, epoch, sequence)
     found = publication_id(message_id)
     assert found == publication_id(message_id)
-    assert found.is_of_ours or origin.startswith("!document~#")
+    assert found.is_of_ours or origin.startswith("!document:gateway~#")
     assert found.sequence < 2**32
 
 
@@ -62,4 +62,4 @@ def test_no_node_is_taken_for_the_origin() -> None:
     origin = fabric_id("t", PublicationId(7, 1), b"").origin
     for name in ("7", "00000007", "document"):
         assert not is_own_origin(Broker(name, 1, 0.0), origin)
-    assert giver_of(origin) == "!document"
+    assert giver_of(origin) == "!document:gateway"

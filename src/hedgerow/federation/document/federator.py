@@ -160,7 +160,8 @@ class DocumentFederator:
 
     def _receive_probe(self, topic: str, entry: DocumentEntry, now: float) -> None:
         address = self._probe_topics.get(topic)
-        if isinstance(entry, Beacon):  # from one of ours, which asks as we do
+        # From one of ours, which asks as we do. The answer's name is longer than the question's.
+        if isinstance(entry, Beacon) and len(topic.encode()) <= limits.MAX_TOPIC_BYTES:
             self._send(self._numbers, topic, CoreAnn(self.number, _sequence_at(now), 0, self.number))
         if address is None or not isinstance(entry, CoreAnn) or entry.core != entry.sender:
             return
@@ -202,7 +203,7 @@ class DocumentFederator:
     def _admit(self, topic: str) -> DocumentMesh | None:
         mesh = self._meshes.get(topic)
         if mesh is None:
-            if len(self._meshes) >= limits.MAX_TOPICS or len(topic) > limits.MAX_TOPIC_BYTES:
+            if len(self._meshes) >= limits.MAX_TOPICS or len(topic.encode()) > limits.MAX_TOPIC_BYTES:
                 self.ignored["too many topics"] += 1
                 return None
             mesh = self._meshes[topic] = DocumentMesh(topic, self.number, self._interval_s)

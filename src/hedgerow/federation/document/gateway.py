@@ -29,7 +29,7 @@ from hedgerow.federation.document.link import (
     take_session,
     write,
 )
-from hedgerow.federation.document.numbers import fabric_id, number_of, publication_id
+from hedgerow.federation.document.numbers import fabric_id, is_of_gateway, number_of, publication_id
 from hedgerow.federation.document.wire import BEACON, CORE_ANN, FEDERATED, MEMB_ANN, OWN_TOPICS, QOS, ROUTING
 from hedgerow.federation.events import DocumentLinkDown, DocumentLinkUp, LinkNotOpen
 from hedgerow.federation.neighbour_session import Keeping
@@ -183,7 +183,7 @@ class DocumentGateway:
             return
         publication = publication_id(message.id)
         now = self.broker.now
-        if publication.is_of_ours:
+        if publication.is_of_ours and not is_of_gateway(message.id.origin):
             self.held.hear(publication.origin, now)
         self.federator.publish(message.topic, publication, message.payload, now)
         self._give_to_clients_of_the_document(message.topic, message.payload)

@@ -21,7 +21,8 @@ from hedgerow.message import MessageId
 
 OF_OURS = 2**31  # the highest bit
 # An alias that no node gives but a gateway: all of them together have a part of the log of ids.
-_ORIGIN = "!document~#"
+# No other alias has a ":".
+_ORIGIN = "!document:gateway~#"
 _EPOCH = 1
 
 
@@ -48,12 +49,17 @@ def fabric_id(topic: str, publication: PublicationId, payload: bytes) -> Message
 
 def publication_id(message_id: MessageId) -> PublicationId:
     origin, epoch, sequence = message_id
-    if origin.startswith(_ORIGIN):
+    if is_of_gateway(origin):
         try:
             return PublicationId(int(origin.removeprefix(_ORIGIN), 16) & MAX_NUMBER, sequence & MAX_NUMBER)
         except ValueError:
             pass  # Somebody else's, which only looks like it.
     return PublicationId(OF_OURS | _hash(f"{origin}/{epoch}".encode()), sequence & MAX_NUMBER)
+
+
+def is_of_gateway(origin: str) -> bool:
+    """Did a gateway give the id, to a publication of a federator that is not ours?"""
+    return origin.startswith(_ORIGIN)
 
 
 def _hash(data: bytes) -> int:
