@@ -196,9 +196,9 @@ def _mqtt() -> list[str]:
         ids.HELD[0]: "PUBLISH of an empty retained message: a deletion of some time ago",
         ids.NODE_PROPERTY: "CONNECT and CONNACK: this is a node, or a client that gives ids, with this name",
         ids.BRIDGE_PROPERTY: "CONNECT: of a node, by its bridge of this name",
-        ids.RECENT_PROPERTY: "CONNACK to a bridge that has the fabric key: which messages of the last ten seconds "
-        "are here, `BITS EPOCH/FIRST/ORIGIN`. BITS is base64; bit n (of byte n // 8, the lowest first) stands "
-        "for the message FIRST + n",
+        ids.RECENT_PROPERTY: "CONNACK to a bridge that has the fabric key: which messages of the last ten "
+        "seconds are here, `BITS EPOCH/FIRST/ORIGIN`. BITS is base64; bit n (of byte n // 8, the lowest "
+        "first) stands for the message FIRST + n",
     }
     return [
         *_heading("MQTT between nodes", "User properties of MQTT 5. Ordinary clients never see them."),

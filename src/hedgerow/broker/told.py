@@ -8,9 +8,9 @@ link is made and both have proved the fabric key, and the other leaves those out
 `hedgerow-recent` in CONNACK, one for each origin and epoch: `BITS EPOCH/FIRST/ORIGIN`. BITS is
 base64; bit n (of byte n // 8, the lowest bit first) says that the message FIRST + n is here.
 
-The one that is dialled tells, in CONNACK: it knows then that the other has the key. Whoever dials does not yet
-know that of whoever will answer. What is not stored yet is not told, since a crash would lose what the other left
-out, nor are retained messages, which go by their age.
+The one that is dialled tells, in CONNACK: it knows then that the other has the key. Whoever dials does not
+yet know that of whoever will answer. What is not stored yet is not told, since a crash would lose what the
+other left out, nor are retained messages, which go by their age.
 """
 
 from __future__ import annotations
