@@ -252,9 +252,19 @@ async def test_peers_that_vanish_in_every_state(node: Node) -> None:
         await witness.wait_for_counter("clients/maximum", 3)
 
 
+async def test_a_broker_that_speaks_the_extension_speaks_mqtt_5(node: Node) -> None:
+    """0xFF behind the name of MQTT 5: what follows is MQTT 5, and a CONNECT of 3.1.1 is malformed."""
+    async with witnessed(node), raw_client(node.port()) as client:
+        connect = bytearray(codec.encode(Connect("future", MQTT_3_1_1), MQTT_3_1_1))
+        connect[8] = 0xFF
+        client.send(bytes(connect))
+        answer = await client.reader.read()  # up to the end
+        assert (answer[0], answer[3]) == (0x20, Reason.MALFORMED_PACKET)
+
+
 async def test_an_unknown_protocol_version_is_told_so(node: Node) -> None:
     async with witnessed(node):
-        for version in (1, 6, 0x7F, 0x85, 0xFF):
+        for version in (1, 6, 0x7F, 0x85):
             async with raw_client(node.port()) as client:
                 connect = bytearray(codec.encode(Connect("future", MQTT_3_1_1), MQTT_3_1_1))
                 connect[8] = version
