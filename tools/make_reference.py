@@ -17,6 +17,7 @@ FOLDER = ROOT / "docs" / "reference"
 
 def make_pages() -> dict[str, str]:
     """The pages by the names of their files."""
+    os.environ["HEDGEROW_NATIVE"] = "0"  # Compiled classes have no source to be read.
     from reference_pages import commands, configuration, frames, metrics, topics
     from reference_pages.live import look_at_nodes
 
