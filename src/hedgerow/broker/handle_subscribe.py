@@ -116,7 +116,7 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
         queue_retained(broker, connection, wanted, identifier)
     if session.role.gives_ids and not existed and group is None:
-        send_recent(broker, session, wanted, connection.told.__contains__)
+        send_recent(broker, session, wanted)
     return wanted.qos
 
 
