@@ -21,26 +21,33 @@ from hedgerow.pipeline.jobs.anomalies import (
     ANOMALY_COLUMNS,
     CHANGED,
     HIGH,
+    LATE_COLUMNS,
     LOW,
     TOO_FEW,
     AnomalySettings,
     anomalies,
     judge,
+    late,
+    still_kept,
+    told,
 )
 from hedgerow.pipeline.jobs.readings import READING_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    Told = tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], StreamingQuery]
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SMALL = AnomalySettings(readings=8, window_s=100.0, least=4, late_s=30.0, buckets=3)
-NOTHING = pd.DataFrame({"sensor": [], "field": [], "at": [], "value": []})
+NOTHING = pd.DataFrame({"sensor": [], "field": [], "at": [], "value": [], "heard": []})
 
 
 def judged(values: Sequence[float], step_s: float = 1.0, settings: AnomalySettings = SMALL) -> list[Any]:
     """One sensor, a value every `step_s`: its rows."""
     at = [round(number * step_s * 1e6) for number in range(len(values))]
-    new = pd.DataFrame({"sensor": "s", "field": "f", "at": at, "value": np.array(values, float)})
+    new = pd.DataFrame({"sensor": "s", "field": "f", "at": at, "value": np.array(values, float), "heard": 0})
     rows, kept = judge(NOTHING, new, settings)
     assert len(kept) == min(len(values), settings.readings)
     return list(rows.itertuples(index=False))
@@ -108,7 +115,9 @@ def test_it_is_what_a_plain_loop_finds() -> None:
     ]
     kept, found = NOTHING, []
     for start in range(0, 300, 37):
-        new = pd.DataFrame(rows[start : start + 37], columns=["sensor", "field", "at", "value"])
+        new = pd.DataFrame(rows[start : start + 37], columns=["sensor", "field", "at", "value"]).assign(
+            heard=0
+        )
         piece, kept = judge(kept, new, SMALL)
         found += list(piece.itertuples(index=False))
     assert len(kept) == 4 * SMALL.readings
@@ -133,6 +142,8 @@ def test_it_is_what_a_plain_loop_finds() -> None:
         {"readings": 100_000},
         {"window_s": 0},
         {"late_s": -1},
+        {"forget_s": 0},
+        {"sensors": 0},
         {"buckets": 0},
     ],
 )
@@ -146,19 +157,42 @@ def reading(number: int, sensor: str, at_s: float, value: float | None) -> dict[
     return {
         "origin": "a", "epoch": 1, "sequence": number, "broker": "a", "topic": f"farm/{sensor}",
         "sensor": sensor, "field": "temperature", "value": value, "text": None if value is not None else "on",
-        "unit": None, "at": at, "received_at": at,
+        "unit": None, "at": at, "received_at": at, "clamped": None,
     }  # fmt: skip
 
 
 def store(directory: Path, name: str, rows: list[dict[str, Any]]) -> None:
     directory.mkdir(exist_ok=True)
     time = pa.timestamp("us", "UTC")
-    types = {"value": pa.float64(), "text": pa.string(), "unit": pa.string(), "at": time, "received_at": time}
+    types = {
+        "value": pa.float64(),
+        "text": pa.string(),
+        "unit": pa.string(),
+        "clamped": pa.string(),
+        "at": time,
+        "received_at": time,
+    }
     columns = {key: pa.array([row[key] for row in rows], types.get(key)) for key in rows[0]}
     pq.write_table(pa.table(columns), directory / name)
 
 
-def test_a_stream_tells_what_a_batch_does_forgets_the_silent_and_passes_over_what_is_too_late(
+def follow(spark: SparkSession, place: Path, pieces: list[list[dict[str, Any]]], name: str) -> Told:
+    """A batch for each piece: what is told of them, and what was late."""
+    for at, rows in enumerate(pieces):
+        store(place / "in", f"{at}.parquet", rows)
+        os.utime(place / "in" / f"{at}.parquet", (at + 1, at + 1))  # Spark takes the oldest first.
+    stream = (
+        spark.readStream.schema(READING_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(place / "in"))
+    )
+    writer = anomalies(stream, SMALL).writeStream.format("memory").queryName(name)
+    writer = writer.option("checkpointLocation", str(place / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    rows_told = [tuple(row) for row in told(spark.table(name)).collect()]
+    return rows_told, [tuple(row) for row in late(spark.table(name)).collect()], query
+
+
+def test_a_stream_tells_what_a_batch_does_and_keeps_what_is_too_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     chance = random.Random(11)
@@ -172,37 +206,57 @@ def test_a_stream_tells_what_a_batch_does_forgets_the_silent_and_passes_over_wha
         rows[5]["at"] = rows[2]["at"]
         chance.shuffle(rows)
         pieces.append(rows)
-    # A day later a new sensor speaks: all others are forgotten, and s0's reading of noon is too late.
-    pieces.append([reading(200 + number, "new", 86_400 + number, 1.0) for number in range(3)])
-    pieces.append([reading(300, "s0", 0, 5.0), reading(301, "new", 86_410, 2.0)])
-    before = tmp_path / "before"
     for at, rows in enumerate(pieces):
-        store(tmp_path / "in", f"{at}.parquet", rows)
-        os.utime(tmp_path / "in" / f"{at}.parquet", (at + 1, at + 1))  # Spark takes the oldest first.
-        if at < 2:
-            store(before, f"{at}.parquet", rows)
-
-    stream = (
-        spark.readStream.schema(READING_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
-    )
-    query = (
-        anomalies(stream, SMALL)
-        .writeStream.format("memory")
-        .queryName("anomalies_told")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    told = [tuple(row) for row in spark.table("anomalies_told").collect()]
-    batch = anomalies(spark.read.schema(READING_SCHEMA).parquet(str(before)), SMALL)
+        store(tmp_path / "before", f"{at}.parquet", rows)
+    # Of s1, whose newest is of 77 s, one is late by more than 30 s, and one is not.
+    pieces.append([reading(300, "s1", 40, 5.0), reading(301, "s1", 50, 6.0)])
+    found, too_late, query = follow(spark, tmp_path, pieces, "anomalies_told")
+    batch = anomalies(spark.read.schema(READING_SCHEMA).parquet(str(tmp_path / "before")), SMALL)
     assert tuple(batch.columns) == ANOMALY_COLUMNS
     expected = [tuple(row) for row in batch.collect()]
 
     assert len(expected) == 2 * 39
     assert sum(row[-1] == HIGH for row in expected) >= 2
-    assert sorted(map(repr, (row for row in told if row[0] != "new"))) == sorted(map(repr, expected))
-    assert len([row for row in told if row[0] == "new"]) == 4
-    states = [progress.stateOperators[0] for progress in query.recentProgress]
-    assert sum(state.numRowsDroppedByWatermark for state in states) == 1
-    assert states[-1].numRowsTotal <= 2  # the new sensor's bucket, and its timer
+    in_time = [row for row in found if row[3] == 6.0]
+    assert len(in_time) == 1
+    assert sorted(map(repr, (row for row in found if row[3] != 6.0))) == sorted(map(repr, expected))
+    assert [dict(zip(LATE_COLUMNS, row, strict=True)) for row in too_late] == [
+        {
+            "sensor": "s1", "field": "temperature", "at": naive(40), "value": 5.0, "origin": "a", "epoch": 1,
+            "sequence": 300, "received_at": naive(40), "newest_at": max(row[2] for row in expected_of(found)),
+        }
+    ]  # fmt: skip
+    assert query.recentProgress[-1].stateOperators[0].numRowsTotal <= SMALL.buckets
+
+
+def naive(at_s: float) -> datetime:
+    """As Spark's Python has it."""
+    return (NOON + timedelta(seconds=at_s)).replace(tzinfo=None)
+
+
+def expected_of(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [row for row in found if row[0] == "s1"]
+
+
+def test_no_clock_and_no_absence_of_one_sensor_costs_another_a_reading(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One is 20 hours ahead, one brings what it measured while it was away, and all are judged."""
+    usual = [[reading(n, f"s{n % 3}", 60 * n, 20.0 + n % 2) for n in range(at, at + 12)] for at in (0, 12)]
+    ahead = reading(90, "wild", 72_000, 20.0)
+    away = [reading(100 + n, "away", 60 * n - 36_000, 20.0) for n in range(4)]
+    found, too_late, _ = follow(spark, tmp_path, [[*usual[0], ahead], [*usual[1], *away]], "with_clocks")
+    assert too_late == []
+    assert len(found) == 24 + 1 + 4
+
+
+def test_what_is_kept_of_sensors_is_bounded() -> None:
+    """Of names that a publisher invents, and of sensors that are gone."""
+    hour = 3_600 * 1_000_000
+    rows = [(f"s{n}", "f", n, 1.0, n * hour) for n in range(30) for _ in range(2)]
+    kept = pd.DataFrame(rows, columns=["sensor", "field", "at", "value", "heard"])
+    left = still_kept(kept, 29 * hour, AnomalySettings(forget_s=10 * 3_600.0))
+    assert set(left["sensor"]) == {f"s{n}" for n in range(20, 30)}
+    few = still_kept(kept, 29 * hour, AnomalySettings(sensors=8, buckets=2, forget_s=1e9))
+    assert set(few["sensor"]) == {f"s{n}" for n in range(26, 30)}
+    assert len(few) == 8

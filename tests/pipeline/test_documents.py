@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from hedgerow.journal import Writer
+from hedgerow.pipeline.tables import append
 from tests.conftest import StartNode
 from tests.docs.markdown import read_blocks
 from tests.programs import ROOT
@@ -23,7 +24,15 @@ from tests.programs import ROOT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PLACES = ("/srv/journals/*", "journals/*", "d/journal", "data/journal", "tables/readings", "checkpoints/hot")
+PLACES = (
+    "/srv/journals/*",
+    "journals/*",
+    "d/journal",
+    "data/journal",
+    "tables/readings",
+    "tables",
+    "checkpoints/hot",
+)
 ROWS = 3
 
 
@@ -39,7 +48,7 @@ def place(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
     readings = spark.createDataFrame(
         [row], "sensor string, field string, value double, unit string, at string"
     )
-    readings.write.parquet(str(tmp_path / "tables/readings"))
+    append(readings, 0, str(tmp_path / "tables"), "readings", form="delta", query="q")
     yield tmp_path
     for query in spark.streams.active:
         query.stop()

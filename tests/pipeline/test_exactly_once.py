@@ -1,8 +1,9 @@
-"""Exactly once, end to end: publishers → broker → recorder's journal → Spark → bronze, while they are killed.
+"""Exactly once, end to end: publishers → broker → journals → Spark → tables, while they are killed.
 
 The broker, the recorder and the driver of Spark are ended with SIGKILL at random moments, and started again.
 Publishers give their messages ids and repeat what was not acknowledged. In the end bronze has each message
-once for each journal, the recorder's and the broker's own, and misses none that was acknowledged.
+once for each journal, the recorder's and the broker's own, and misses none that was acknowledged; and each
+message is once in either readings or quarantine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hedgerow.journal import JournalReader
 from hedgerow.message import MessageId
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.program import Program
+from hedgerow_workshop.tables import load_rows
 from tests.programs import Node
 from tests.waiting import until
 
@@ -32,6 +34,9 @@ PAUSE_S = 0.01  # between two messages of one publisher
 MAX_UNDISTURBED_S = 0.7
 SEED = 7
 PATIENCE_S = 120.0  # for Spark, on a machine that does other things too
+
+RULES = "[[reading]]\nfilter = 'fields/north'\nformat = 'number'\n"
+"""What comes from the south goes to quarantine."""
 
 Ids = set[MessageId]
 
@@ -42,6 +47,8 @@ class Everything:
     def __init__(self, directory: Path) -> None:
         self.node_journal, self.journal = directory / "node-journal", directory / "journal"
         self.tables = directory / "tables"
+        self.rules = directory / "rules.toml"
+        self.rules.write_text(RULES)
         words = ("--id", "broker", "--data", str(directory / "data"))
         (directory / "node").mkdir()
         self.node = Node(
@@ -60,7 +67,8 @@ class Everything:
         self.recorder.launch([sys.executable, "-m", "hedgerow", *words])
 
     def start_driver(self) -> None:
-        words = ["pipeline", "run", "ingest", "--tables", str(self.tables), "--every", "0s"]
+        words = ["pipeline", "run", "ingest", "readings", "--tables", str(self.tables), "--every", "0s"]
+        words += ["--rules", str(self.rules)]
         words += ["--journal", str(self.journal), "--journal", str(self.node_journal)]
         words += ["--master", "local[1]"]
         self.driver.launch([sys.executable, "-m", "hedgerow", *words])
@@ -84,13 +92,21 @@ class Everything:
 
     def committed(self) -> dict[str, int]:
         """Up to where each journal is in bronze, as the checkpoint says."""
-        checkpoint = self.tables / "_checkpoints/ingest"
+        checkpoint = self.tables / "_checkpoints/ingest-delta"
         batches = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
         if not batches:
             return {}
         offset = (checkpoint / "offsets" / str(max(batches))).read_text().splitlines()[-1]
         positions: dict[str, int] = json.loads(offset)["journals"]
         return positions
+
+    def sorted(self) -> dict[str, list[MessageId]]:
+        """What is in readings, and in quarantine."""
+        columns = ("origin", "epoch", "sequence")
+        return {
+            name: [MessageId(*row.values()) for row in load_rows(str(self.tables), name, columns)]
+            for name in ("readings", "quarantine")
+        }
 
     def end(self) -> None:
         self.driver.end()
@@ -160,8 +176,9 @@ async def run(everything: Everything, kills: dict[str, int]) -> tuple[Ids, Ids]:
 READ_BRONZE = """
 import json, sys
 from hedgerow.pipeline.session import open_session
+from hedgerow.pipeline.tables import read_table
 
-rows = open_session("check", "local[1]").read.parquet(sys.argv[1])
+rows = read_table(open_session("check", "local[1]"), sys.argv[1], "bronze")
 for row in rows.select("journal", "origin", "epoch", "sequence", "payload").collect():
     print(json.dumps([*row[:4], bytes(row[4]).decode()]))
 """
@@ -169,7 +186,7 @@ for row in rows.select("journal", "origin", "epoch", "sequence", "payload").coll
 
 def bronze(tables: Path) -> dict[str, Counter[MessageId]]:
     """By journal, how often each message is there."""
-    words = [sys.executable, "-c", READ_BRONZE, str(tables / "bronze")]
+    words = [sys.executable, "-c", READ_BRONZE, str(tables)]
     done = subprocess.run(words, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S)
     found: dict[str, Counter[MessageId]] = {}
     for line in done.stdout.splitlines():
@@ -195,7 +212,9 @@ async def check(everything: Everything, kills: dict[str, int]) -> None:
         def is_complete() -> bool:
             if everything.driver.has_ended:
                 pytest.fail(f"the driver ended: {everything.driver.last_words()}")
-            return everything.committed() == wanted
+            return everything.committed() == wanted and sum(map(len, everything.sorted().values())) >= len(
+                given
+            )
 
         await until(is_complete, "Spark to have read the journals", PATIENCE_S)
     found = bronze(everything.tables)
@@ -205,6 +224,9 @@ async def check(everything: Everything, kills: dict[str, int]) -> None:
     for times in found.values():
         assert len(given - times.keys()) == 0
         assert [message_id for message_id, count in times.items() if count > 1] == []
+    for name, message_ids in everything.sorted().items():
+        origin = PUBLISHERS[name == "quarantine"]
+        assert sorted(message_ids) == sorted(each for each in given if each.origin == origin)
 
 
 @pytest.mark.timeout(400)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -16,19 +15,19 @@ from hedgerow.pipeline.jobs.readings import (
     QUARANTINE_ADDED,
     READING_COLUMNS,
     READING_SCHEMA,
-    once,
+    best_copies,
     parse,
     quarantine,
     quarantine_of,
     readings_of,
 )
 from hedgerow.pipeline.payloads import MAX_COLUMNS, topic_pattern
-from hedgerow.pipeline.rules import parse_rules
+from hedgerow.pipeline.rules import FARM, load_rules, parse_rules
 from hedgerow.topics import matches
-from tests.pipeline.rows import RECEIVED_AT, SCHEMA, message, messages
+from tests.pipeline.rows import RECEIVED_AT, message, messages
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 RULES = """
 [ignore]
@@ -84,6 +83,7 @@ format = "text"
 sensor = [1, 3]
 field = 2
 """
+EARLIER = RECEIVED_AT - timedelta(days=1)
 AT_S = 1_772_000_000  # shortly before RECEIVED_AT
 AT = datetime.fromtimestamp(AT_S, UTC).replace(tzinfo=None)
 
@@ -285,42 +285,59 @@ def test_a_pattern_matches_what_the_filter_does(spark: SparkSession) -> None:
     assert {is_found for _, _, is_found in found} == {True, False}
 
 
-@pytest.fixture
-def copies(spark: SparkSession, tmp_path: Path) -> DataFrame:
-    """A stream of two files: in the second are copies from another journal, days older by their times."""
-    early = datetime(2026, 2, 1, tzinfo=UTC)
-    first = [message(n) for n in range(3)]
-    second = [message(n + 10, journal="j2", sequence=n, received_at=early) for n in range(5)]
-    nameless = [message(20 + n, journal="j2", origin=None, epoch=None, sequence=None) for n in range(2)]
-    for rows in (first, [*second, *nameless]):
-        messages(spark, *rows).coalesce(1).write.mode("append").parquet(str(tmp_path / "messages"))
-    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "messages"))
+def test_of_copies_the_best_is_taken(spark: SparkSession) -> None:
+    """What can be read before what cannot, and then the origin's own; with one id, one message."""
+    rules = parse_rules("[[reading]]\nfilter = 'farm/+'\nformat = 'number'\nsensor = [2]\n")
+    renamed = {"journal": "j2", "broker": "far", "transport": "bridge", "received_at": EARLIER}
+    rows = [
+        message(0, sequence=0, topic="farm/own", origin="near", broker="near"),
+        message(1, sequence=0, topic="farm/renamed", origin="near", **renamed),
+        message(2, sequence=1, topic="farm/own", origin="near", broker="near"),
+        message(3, sequence=1, topic="remote/own", origin="near", **renamed),
+        message(4, sequence=2, topic="own", origin="near", broker="near"),
+        message(5, sequence=2, topic="farm/renamed", origin="near", **renamed),
+        message(6, sequence=3, topic="own", origin="near", broker="near"),
+        message(7, sequence=3, topic="remote/own", origin="near", **renamed),
+        *(message(8 + n, topic="farm/nameless", origin=None, epoch=None, sequence=None) for n in range(2)),
+    ]
+    best = best_copies(parse(bronze(messages(spark, *rows)), rules)).collect()
+    assert sorted((row.position, row.reason) for row in best) == [
+        (0, None), (2, None), (5, None), (6, "no rule"), (8, None), (9, None),
+    ]  # fmt: skip
 
 
-def test_a_message_of_two_journals_is_there_once(
-    spark: SparkSession, copies: DataFrame, tmp_path: Path
-) -> None:
-    def found(rows: DataFrame) -> list[tuple[str | None, int | None]]:
-        return sorted(((row.origin, row.sequence) for row in rows.collect()), key=str)
+def test_a_clock_that_is_ahead_is_not_believed(spark: SparkSession) -> None:
+    """Neither the sensor's nor, ahead of ours, the node's. The value is, with what the time was."""
+    rules = parse_rules("[[reading]]\nfilter = 'a/b'\nformat = 'number'\n")
+    tomorrow = datetime.now(UTC) + timedelta(hours=20)
+    times = [
+        {"published_at": RECEIVED_AT + timedelta(seconds=59)},
+        {"published_at": RECEIVED_AT + timedelta(hours=3)},
+        {"received_at": tomorrow},
+    ]
+    rows = bronze(messages(spark, *(message(n, **each) for n, each in enumerate(times))))
+    before = datetime.now(UTC).replace(tzinfo=None)
+    first, second, third = sorted(readings_of(parse(rows, rules)).collect(), key=lambda row: row.sequence)
+    assert (first.at, first.clamped) == ((RECEIVED_AT + timedelta(seconds=59)).replace(tzinfo=None), None)
+    was_us = round((RECEIVED_AT + timedelta(hours=3)).timestamp() * 1e6)
+    assert second.at == RECEIVED_AT.replace(tzinfo=None)
+    assert second.clamped == f"at is in the future ({was_us} µs)"
+    assert before - timedelta(minutes=1) <= third.at <= before + timedelta(minutes=1)
+    patient = readings_of(parse(rows, rules, ahead_s=86_400)).collect()
+    assert [row.clamped for row in patient] == [None] * 3
 
-    expected = sorted([*(("node", n) for n in range(5)), (None, None), (None, None)], key=str)
-    assert found(once(spark.read.parquet(str(tmp_path / "messages")))) == expected
-    query = (
-        once(copies)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(tmp_path / "out"))
+
+def test_what_the_farms_own_rules_do_not_know_is_not_copied(spark: SparkSession) -> None:
+    rows = bronze(
+        messages(
+            spark,
+            message(0, topic="farm/north/mast/temperature", payload=b"21 \xc2\xb0C"),
+            message(1, topic="farm/north/mast/temperature", payload=b"broken"),
+            message(2, topic="elsewhere"),
+        )
     )
-    assert query.awaitTermination(60)
-    assert found(spark.read.parquet(str(tmp_path / "out"))) == expected
-
-
-def test_all_values_of_a_message_stay(spark: SparkSession) -> None:
-    row = ("node", 1, 7, "b", "t", "s", "f", 1.0, None, None, RECEIVED_AT, RECEIVED_AT)
-    other = (*row[:6], "g", *row[7:])
-    rows = spark.createDataFrame([row, other, row, other], READING_SCHEMA)
-    assert sorted(found.field for found in once(rows).collect()) == ["f", "g"]
+    assert sorted(row.position for row in parse(rows, load_rules()).collect()) == [0, 1]
+    assert sorted(row.position for row in parse(rows, load_rules(FARM)).collect()) == [0, 1, 2]
 
 
 def test_quarantine_alone(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,13 @@ from hedgerow.errors import ConfigError, HedgerowError
 from hedgerow.journal import Writer, committed_positions
 from hedgerow.message import Message, MessageId
 from hedgerow.pipeline import progress
+from hedgerow.pipeline.delta import is_delta
+from hedgerow.pipeline.locks import Lock
 from hedgerow.pipeline.progress import Progress
-from hedgerow.pipeline.queries import JOBS, QuerySettings, check_jobs, reader_name, start_readings
+from hedgerow.pipeline.queries import JOBS, SUMMARIES, QuerySettings, check_jobs, reader_name, start_readings
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, explain
+from hedgerow.pipeline.tables import read_table
 from hedgerow_workshop.tables import load_rows
 from tests.conftest import StartNode
 from tests.programs import wait_until
@@ -29,13 +33,13 @@ BEGAN_AT = 1_700_000_000.0
 SPARK_S = 60.0  # for queries that start, on a machine that has other tests to run
 
 
-def publish(journal: Path, start: int, stop: int) -> None:
+def publish(journal: Path, start: int, stop: int, sequence: int = 0) -> None:
     """Ten a second; every tenth cannot be read."""
     with Writer(journal, "north") as writer:
         for number in range(start, stop):
             text = "broken" if number % 10 == 9 else f"{20 + number % 3} °C"
             topic = f"farm/north/mast{number % 2}/temperature"
-            message = Message(topic, text.encode(), id=MessageId("north", 1, number))
+            message = Message(topic, text.encode(), id=MessageId("north", 1, sequence + number))
             writer.append(message, transport="mqtt", received_at=BEGAN_AT + number / 10)
 
 
@@ -47,6 +51,8 @@ def settings_for(tmp_path: Path, every_s: float | None = None, journal: str = "j
 
 
 def count(spark: SparkSession, tmp_path: Path, name: str) -> int:
+    if is_delta(tmp_path / "tables" / name):
+        return read_table(spark, str(tmp_path / "tables"), name).count()
     return spark.read.parquet(str(tmp_path / "tables" / name)).count()
 
 
@@ -59,16 +65,24 @@ def test_all_jobs_and_again_for_what_has_come_since(tmp_path: Path, spark: Spark
     assert count(spark, tmp_path, "hot") > 0
     assert count(spark, tmp_path, "quality") == 0  # One journal has no other end.
     states = progress.load(tmp_path / "tables")
-    assert states.keys() == {*JOBS, "quarantine"}
+    assert states.keys() == set(JOBS)
     assert {each.state for each in states.values()} == {"finished"}
     ingest = states["ingest"]
     assert (ingest.batch, ingest.rows, ingest.total_rows, ingest.behind) == (1, 100, 300, 0)
     assert [each.batch for each in told if each.job == "ingest" and each.state == "running"][-1] == 1
     assert ingest.line().startswith("ingest: finished, batch 1, 100 rows in ")
 
+    assert count(spark, tmp_path, "late") == states["anomalies"].late == 0
+
     publish(tmp_path / "journal", 300, 450)
-    Runner(spark, settings_for(tmp_path), told.append).run(("ingest",))
-    assert count(spark, tmp_path, "bronze") == 450
+    # Of the two sensors two readings come that are 15 s behind, and two that are 5 s behind.
+    publish(tmp_path / "journal", 150, 152, sequence=1_000)
+    publish(tmp_path / "journal", 250, 252, sequence=1_000)
+    settings = replace(settings_for(tmp_path), late_s=10.0)
+    Runner(spark, settings, told.append).run(("ingest", "readings", "anomalies"))
+    assert (count(spark, tmp_path, "bronze"), count(spark, tmp_path, "late")) == (454, 2)
+    assert count(spark, tmp_path, "anomalies") == 270 + 135 + 2
+    assert progress.load(tmp_path / "tables")["anomalies"].late == 2
     # The last commit may be the next run's.
     name = reader_name(str(tmp_path / "tables"), "ingest")
     assert committed_positions(tmp_path / "journal")[name] >= 200
@@ -98,9 +112,57 @@ def test_it_runs_until_it_is_stopped(tmp_path: Path, spark: SparkSession) -> Non
     runner.run(("ingest", "readings", "quality"))
     asking.join()
     states = {job: each.state for job, each in progress.load(tmp_path / "tables").items()}
-    assert states == dict.fromkeys(("ingest", "readings", "quarantine"), "stopped") | {"quality": "finished"}
+    assert states == dict.fromkeys(("ingest", "readings"), "stopped") | {"quality": "finished"}
     assert count(spark, tmp_path, "bronze") == 80
     assert len(list(load_rows(str(tmp_path / "tables"), "bronze", ("position",)))) == 80
+
+
+def test_a_summary_that_fails_stops_nothing(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(tmp_path / "journal", 0, 20)
+    failed = threading.Event()
+
+    def fail(spark: SparkSession, settings: QuerySettings) -> None:
+        failed.set()
+        raise ValueError("no room")
+
+    monkeypatch.setitem(SUMMARIES, "quality", (fail, "fails"))
+    runner = Runner(spark, settings_for(tmp_path, every_s=0), lambda news: None)
+
+    def ask_to_stop() -> None:
+        try:
+            runner.summarise_soon()
+            wait_until(lambda: _rows(tmp_path, "ingest") == 20, "the first rows", SPARK_S)
+            runner.summarise_soon()
+            assert failed.wait(SPARK_S)
+            publish(tmp_path / "journal", 20, 30)
+            wait_until(lambda: _rows(tmp_path, "ingest") == 30, "rows after the failure", SPARK_S)
+        finally:
+            runner.stop()
+
+    asking = threading.Thread(target=ask_to_stop)
+    asking.start()
+    runner.run(("ingest", "quality"))
+    asking.join()
+    states = progress.load(tmp_path / "tables")
+    assert (states["quality"].state, states["quality"].reason) == ("failed", "no room")
+    assert (states["ingest"].state, states["ingest"].total_rows) == ("stopped", 30)
+    # Where it is all that is asked for, its failure is that of the command.
+    with pytest.raises(HedgerowError, match="quality: no room"):
+        Runner(spark, settings_for(tmp_path), lambda news: None).run(("quality",))
+
+
+def test_a_second_driver_is_told_who_has_the_job(tmp_path: Path, spark: SparkSession) -> None:
+    publish(tmp_path / "journal", 0, 20)
+    place = str(tmp_path / "tables")
+    lock = Lock(place, "ingest")
+    runner = Runner(spark, settings_for(tmp_path), lambda news: None)
+    with pytest.raises(HedgerowError, match=rf"another process \(pid {os.getpid()}\) runs ingest"):
+        runner.run(("ingest",))
+    lock.release()
+    Runner(spark, settings_for(tmp_path), lambda news: None).run(("ingest",))
+    assert count(spark, tmp_path, "bronze") == 20
 
 
 def test_a_query_may_be_older_than_the_table_that_it_reads(tmp_path: Path, spark: SparkSession) -> None:

@@ -20,9 +20,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 import hedgerow
+from hedgerow.duplicates import DuplicateLog
 from hedgerow.errors import ConfigError, HedgerowError
 from hedgerow.journal import Writer
-from hedgerow.message import Message
+from hedgerow.message import MAX_NUMBER, Message, MessageId
 from hedgerow.pipeline.options import WriteOptions
 from hedgerow.pipeline.publications import MAX_PAYLOAD, Publication, identities, publish, read_rows
 from hedgerow.pipeline.sink import StreamPublisher
@@ -51,7 +52,8 @@ def test_the_same_rows_have_the_same_ids_in_any_order(
     rows: list[tuple[str, bytes, int, bool]], random: Any
 ) -> None:
     given_ids = identities("q.0", "run", 7, publications_of(rows))
-    assert sorted(message_id.sequence for message_id in given_ids) == list(range(len(rows)))
+    sequences = sorted(message_id.sequence for message_id in given_ids)
+    assert [sequence - sequences[0] for sequence in sequences] == list(range(len(rows)))
     shuffled = random.sample(rows, len(rows))
     again = identities("q.0", "run", 7, publications_of(shuffled))
     assert sorted(zip(rows, given_ids, strict=True)) == sorted(zip(shuffled, again, strict=True))
@@ -71,7 +73,30 @@ def test_another_batch_or_another_checkpoint_has_other_ids() -> None:
     rows = some(5)
     sets = [set(identities("q.0", run, batch, rows)) for run in ("one", "two") for batch in (0, 1)]
     assert len(set.union(*sets)) == 20
-    assert all(message_id.epoch < 2**63 for message_id in identities("q.0", "one", 2**31 - 1, rows))
+    for message_id in identities("q.0", "one", 2**31 - 1, rows):
+        assert 0 <= message_id.epoch <= MAX_NUMBER
+        assert 0 <= message_id.sequence <= MAX_NUMBER
+    tries = [identities("q.0", "", 7, rows, salt) for salt in ("one", "other")]
+    assert not set(tries[0]) & set(tries[1])
+
+
+def test_many_batches_of_a_query_have_nothing_of_others_forgotten() -> None:
+    """200 batches of 64 partitions, by a user who has sensors too. A partition is one life of an origin."""
+    log = DuplicateLog()
+    sensors = [MessageId(f"farm~sensor-{number}", 1, 5) for number in range(100)]
+    for message_id in sensors:
+        assert not log.seen(message_id)
+    last: list[MessageId] = []
+    for batch in range(200):
+        last = [
+            message_id
+            for partition in range(64)
+            for message_id in identities(f"farm~alarms.{partition}", "run", batch, some(3))
+        ]
+        assert len([message_id for message_id in last if log.seen(message_id)]) == 0
+    assert log.life_count == 64 + 100
+    assert all(log.seen(message_id) for message_id in sensors)
+    assert all(log.seen(message_id) for message_id in last)
 
 
 # Rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,7 +18,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import lake
 from hedgerow.pipeline.jobs.ingest import PARTITIONED_BY, bronze, bronze_schema, write_bronze
-from hedgerow.pipeline.tables import append, check_form, read_table
+from hedgerow.pipeline.tables import append, check_form, form_of, read_table
 from tests.pipeline.catalog import FileCatalog
 from tests.pipeline.rows import RECEIVED_AT, SCHEMA, message, messages
 
@@ -69,7 +70,7 @@ def test_a_batch_is_appended_once(spark: SparkSession, tmp_path: Path, form: str
     assert not add(5, 1)
     # Files that nobody has committed, as a driver leaves them that is killed.
     writing = lake.Writing(str(tmp_path / "bronze"), PARTITIONED_BY, form == "iceberg", "00000002")
-    rows_of(spark, 90, 95).mapInArrow(writing.write, lake._WRITTEN).collect()
+    rows_of(spark, 90, 95).mapInArrow(writing.write, lake.WRITTEN).collect()
     assert positions(spark, tmp_path, form) == list(range(15))
 
     found = read_table(spark, str(tmp_path), "bronze", form, bronze_schema(SCHEMA))
@@ -97,6 +98,24 @@ def test_a_query_that_runs_a_batch_again(spark: SparkSession, tmp_path: Path, fo
     assert positions(spark, tables, form) == list(range(8))
 
 
+def test_a_table_of_another_form_or_without_its_checkpoint_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    messages(spark, message(0)).coalesce(1).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    for form in ("parquet", "delta"):
+        tables = tmp_path / form
+        assert form_of(tables, "bronze") is None
+        query = write_bronze(stream, str(tables), form).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        assert form_of(tables, "bronze") == form
+    with pytest.raises(HedgerowError, match="is a table of Parquet: go on with --form parquet"):
+        write_bronze(stream, str(tmp_path / "parquet"), "delta")
+    shutil.rmtree(tmp_path / "delta/_checkpoints")
+    with pytest.raises(HedgerowError, match="whose checkpoint .* is gone"):
+        write_bronze(stream, str(tmp_path / "delta"), "delta")
+
+
 def test_no_more_files_are_open_than_allowed(tmp_path: Path) -> None:
     hours = [*range(lake.MAX_OPEN + 1), 0, 2, 1]
     batches = [pa.RecordBatch.from_pydict({"hour": [hour], "x": [n]}) for n, hour in enumerate(hours)]
@@ -120,7 +139,7 @@ def test_unknown_and_missing_forms_are_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(HedgerowError, match="parquet, delta or iceberg, not 'orc'"):
         check_form("orc")
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(HedgerowError, match=r"needs deltalake; type: .* -m pip install .*\[lake\]'"):
+    with pytest.raises(HedgerowError, match=r"needs deltalake; type: .* -m pip install .*\[spark\]'"):
         check_form("delta")
     monkeypatch.setitem(lake._NEEDS, "iceberg", ("pyiceberg", "no_such_package"))
     with pytest.raises(HedgerowError, match="needs no_such_package"):

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from glob import glob
 from pathlib import Path
 from types import FrameType
@@ -31,6 +32,7 @@ from hedgerow.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.journal.config import read_filter
 from hedgerow.journal.io.files import is_journal
+from hedgerow.pipeline.places import directory_of
 from hedgerow.pipeline.report.sections import added_sections
 
 if TYPE_CHECKING:
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
     from hedgerow.pipeline.runner import Runner
 
 JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
-WORDS_AFTER: dict[str, str | tuple[str, ...]] = {"run": JOBS, "check": "DIR"}
+TABLES = ("bronze", "readings", "quarantine", "hot", "anomalies", "late", "quality", "gaps", "sweep")
+WORDS_AFTER: dict[str, str | tuple[str, ...]] = {"run": JOBS, "check": "DIR", "files": TABLES}
 """What a shell completes."""
 MAX_EVERY_S = 86_400
+MAX_LATE_S, MAX_AHEAD_S = 366 * 86_400, 86_400
 MAX_ROWS_PER_BATCH = 1_000_000_000
 MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S = 1, 86_400
 OPTION_FLAGS = {
@@ -99,6 +103,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("run", "from journals to tables").add_argument
     add(
         "--journal",
+        type=_read_place,
         metavar="DIR",
         action="append",
         default=[],
@@ -106,6 +111,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--tables",
+        type=_read_place,
         metavar="DIR",
         help="where the tables are; on a cluster, a directory that all workers reach",
     )
@@ -132,13 +138,31 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the first run: earliest (default), latest, or a time such as 2026-01-31T00:00Z",
     )
     add("--rules", metavar="FILE", type=Path, help="how payloads are read (default: the farm's table)")
-    add("--form", choices=("parquet", "delta", "iceberg"), default="parquet", help="of the bronze table")
+    add(
+        "--form",
+        choices=("parquet", "delta", "iceberg"),
+        help="of the bronze table (that which it has; a new one: delta)",
+    )
     add("--ignore-missing", action="store_true", help="go on without journals that are gone")
     add(
         "--rows-per-batch",
         metavar="N",
         type=whole(1, MAX_ROWS_PER_BATCH),
         help="at most so many in one batch (1,000,000)",
+    )
+    add(
+        "--late",
+        type=duration(0, MAX_LATE_S),
+        metavar="TIME",
+        default="1min",
+        help="by which a reading may be older than its sensor's newest to be judged (1min)",
+    )
+    add(
+        "--ahead",
+        type=duration(0, MAX_AHEAD_S),
+        metavar="TIME",
+        default="1min",
+        help="by which a sensor's clock may be ahead to be believed (1min)",
     )
     add(
         "--broker",
@@ -166,6 +190,10 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("replay-quarantine").add_argument
+    add("--from", dest="since", type=_read_time, metavar="TIME", help="of messages received then or later")
+    add("--to", dest="until", type=_read_time, metavar="TIME", help="of messages received before then")
+    add("--bronze", action="store_true", help="also those of bronze that no rule knew when they came")
     add = parser.add_argument_group("report").add_argument
     for each in added_sections():
         each.add_arguments(add)
@@ -177,9 +205,9 @@ def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.words and arguments.command not in ("run", "check"):
+    if arguments.words and arguments.command not in ("run", "check", "files"):
         raise UsageError(f'what is "{arguments.words[0]}"? {arguments.command} takes options alone')
-    if arguments.command != "check":
+    if arguments.command not in ("check", "files"):
         from hedgerow.pipeline.session import need_spark
 
         need_spark()
@@ -260,10 +288,44 @@ def run_check(arguments: argparse.Namespace) -> int:
     return 0 if is_whole else 1
 
 
+def run_replay(arguments: argparse.Namespace) -> int:
+    from hedgerow.pipeline.replay import replay_quarantine
+    from hedgerow.pipeline.rules import load_rules
+
+    if arguments.tables is None:
+        raise UsageError("which tables? Give --tables DIR")
+    if arguments.rules is None:
+        raise UsageError("which rules? Give --rules FILE")
+    rules = load_rules(arguments.rules)
+    start, end = arguments.since, arguments.until
+    if start is not None and end is not None and start >= end:
+        raise ConfigError("--from is not before --to")
+    if arguments.bronze and start is None:
+        raise UsageError("--bronze reads all of bronze: say from when on with --from TIME")
+    with signals_as_exceptions(), _spark(arguments) as spark:
+        replayed = replay_quarantine(spark, arguments.tables, rules, start, end, from_bronze=arguments.bronze)
+    print(replayed)
+    return 0
+
+
+def run_files(arguments: argparse.Namespace) -> int:
+    from hedgerow.pipeline.tables import table_files
+
+    if arguments.tables is None:
+        raise UsageError("of which tables? Give --tables DIR")
+    if len(arguments.words) != 1:
+        raise UsageError("files TABLE: which table, such as bronze?")
+    for path in table_files(arguments.tables, arguments.words[0]):
+        print(path)
+    return 0
+
+
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "run": (run_jobs, f"run [JOB…]   carry out jobs: {', '.join(JOBS)} (default: all)"),
+    "replay-quarantine": (run_replay, "replay-quarantine   parse with other rules what could not be read"),
     "report": (run_report, "report       the tables as one HTML file"),
     "cluster": (run_cluster, "cluster      a Spark master and workers on this machine, to try one"),
+    "files": (run_files, "files TABLE   the files of a table, for any program that reads Parquet"),
     "check": (run_check, "check DIR…   look for damage in journals"),
 }
 
@@ -278,6 +340,20 @@ def _read_spark_setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _read_time(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f'"{text}" is not a time such as 2026-01-31T00:00Z') from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _read_place(text: str) -> str:
+    """A path stays as it is written."""
+    place = directory_of(text)
+    return text if text == "" or ":/" not in text else str(place)
+
+
 def _read_memory(text: str) -> str:
     """In Spark's words."""
     if not re.fullmatch("[1-9][0-9]{0,8}[kmgt]b?", text.lower()):
@@ -288,8 +364,9 @@ def _read_memory(text: str) -> str:
 def read_settings(arguments: argparse.Namespace) -> QuerySettings:
     from hedgerow.pipeline.options import read_options
     from hedgerow.pipeline.queries import QuerySettings, source_options
-    from hedgerow.pipeline.rules import FARM, load_rules
+    from hedgerow.pipeline.rules import load_rules
     from hedgerow.pipeline.session import is_here
+    from hedgerow.pipeline.tables import form_of
 
     if not arguments.journal:
         raise UsageError("which journal? Give --journal DIR, that of a node (`up --journal`) or a recorder")
@@ -300,15 +377,17 @@ def read_settings(arguments: argparse.Namespace) -> QuerySettings:
     settings = QuerySettings(
         journals=tuple(arguments.journal),
         tables=arguments.tables.rstrip("/"),
-        rules=load_rules(arguments.rules or FARM),
+        rules=load_rules(arguments.rules),
         topics=tuple(arguments.topic),
         start=arguments.start,
-        form=arguments.form,
+        form=arguments.form or form_of(arguments.tables, "bronze") or "delta",
         rows_per_batch=arguments.rows_per_batch,
         every_s=None if arguments.once else arguments.every,
         broker=arguments.broker,
         connect=_connect_options(arguments),
         ignore_missing=arguments.ignore_missing,
+        late_s=arguments.late,
+        ahead_s=arguments.ahead,
         plan_for=tuple(arguments.plan_for),
         plan_validity_s=arguments.plan_validity,
         share=arguments.share,

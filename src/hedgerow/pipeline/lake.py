@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables, through the pure-Python packages: no jars.
+"""Delta and Iceberg tables, through packages without jars.
 
 Executors write Parquet files with pyarrow, one for each task and partition of the table, and give back
 their names; the driver commits the names. No row passes through the driver. A task that fails and runs again
@@ -10,9 +10,7 @@ A commit carries the query and the number of its batch: in Delta as the transact
 
 from __future__ import annotations
 
-import json
 import os
-import time
 import uuid
 from collections.abc import Iterator
 from importlib import import_module
@@ -21,19 +19,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hedgerow.errors import HedgerowError
 from hedgerow.extras import install_command
+from hedgerow.pipeline.delta import NULL, Delta, WrittenFile, statistics_of
+from hedgerow.pipeline.places import directory_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 NAMESPACE = "hedgerow"
 CATALOG = "catalog.db"
 MAX_OPEN = 32  # Clocks that jump may spread one batch over thousands of hours: each open file has buffers.
 _COMPRESSION = "zstd"
 _QUERY, _BATCH = "hedgerow.query", "hedgerow.batch"
+_EXTRA = {"delta": "spark", "iceberg": "lake"}
 _NEEDS = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy")}
-_NULL = "__HIVE_DEFAULT_PARTITION__"  # what readers take for a null in the name of a directory
-_WRITTEN = "path string, bytes long, rows long, partition array<string>"
+WRITTEN = "path string, bytes long, rows long, partition array<string>, statistics string"
 
 
 def check_installed(form: str) -> None:
@@ -43,7 +44,7 @@ def check_installed(form: str) -> None:
             import_module(package)
         except ImportError as error:
             raise HedgerowError(
-                f"a table of the form {form} needs {package}; type: {install_command('lake')}"
+                f"a table of the form {form} needs {package}; type: {install_command(_EXTRA[form])}"
             ) from error
 
 
@@ -57,18 +58,22 @@ def append(
     partition_by: tuple[str, ...],
 ) -> bool:
     """Commit the rows as this batch of this query; False: they are there already."""
-    table = (_Delta if form == "delta" else _Iceberg)(Path(place).absolute(), name, partition_by)
+    table = (Delta if form == "delta" else _Iceberg)(directory_of(place), name, partition_by)
     if table.has(query, batch_id):
         return False
     writing = Writing(str(table.where), partition_by, table.keeps_partition_columns, f"{batch_id:08}")
-    written = rows.mapInArrow(writing.write, _WRITTEN).collect()
-    table.commit(written, _arrow_schema(rows), query, batch_id)
+    table.commit(write_files(rows, writing), to_arrow(rows.schema), query, batch_id)
     return True
+
+
+def write_files(rows: DataFrame, writing: Writing) -> list[WrittenFile]:
+    """On the executors; nobody sees them before they are committed."""
+    return [WrittenFile(*row) for row in rows.mapInArrow(writing.write, WRITTEN).collect()]
 
 
 def files_of(form: str, place: str, name: str) -> list[str] | None:
     """The files of a table as it is now; None: there is no such table."""
-    return (_Delta if form == "delta" else _Iceberg)(Path(place).absolute(), name, ()).files()
+    return (Delta if form == "delta" else _Iceberg)(directory_of(place), name, ()).files()
 
 
 class Writing(NamedTuple):
@@ -121,7 +126,7 @@ class _File:
         self._values = values
         pairs = zip(writing.partition_by, values, strict=True)
         directory = Path(
-            writing.where, *(f"{name}={_NULL if value is None else value}" for name, value in pairs)
+            writing.where, *(f"{name}={NULL if value is None else value}" for name, value in pairs)
         )
         directory.mkdir(parents=True, exist_ok=True)
         # A task may run twice at the same time: never one name for both.
@@ -138,71 +143,26 @@ class _File:
             descriptor = os.open(path, os.O_RDONLY)
             os.fsync(descriptor)
             os.close(descriptor)
+        metadata = read_metadata(self._path)
         row = {
             "path": str(self._path),
             "bytes": self._path.stat().st_size,
-            "rows": read_metadata(self._path).num_rows,
+            "rows": metadata.num_rows,
             "partition": [None if value is None else str(value) for value in self._values],
+            "statistics": statistics_of(metadata),
         }
-        types = [pa.string(), pa.int64(), pa.int64(), pa.list_(pa.string())]
+        types = [pa.string(), pa.int64(), pa.int64(), pa.list_(pa.string()), pa.string()]
         return pa.RecordBatch.from_pylist([row], pa.schema(list(zip(row, types, strict=True))))
 
 
-def _arrow_schema(rows: DataFrame) -> pa.Schema:
+def to_arrow(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(rows.schema, timezone="UTC")
+    return to_arrow_schema(schema, timezone="UTC")
 
 
-class _Delta:
-    keeps_partition_columns = False
-
-    def __init__(self, place: Path, name: str, partition_by: tuple[str, ...]) -> None:
-        self.where = place / name
-        self._partition_by = partition_by
-
-    def files(self) -> list[str] | None:
-        table = self._open()
-        return None if table is None else [str(self.where / path) for path in table.file_uris()]
-
-    def has(self, query: str, batch_id: int) -> bool:
-        table = self._open()
-        version = None if table is None else table.transaction_version(query)
-        return version is not None and version >= batch_id
-
-    def commit(self, written: list[Row], schema: pa.Schema, query: str, batch_id: int) -> None:
-        from deltalake import CommitProperties, DeltaTable, Transaction
-        from deltalake.transaction import AddAction
-
-        table = self._open()
-        if table is None:
-            table = DeltaTable.create(
-                str(self.where), schema, mode="ignore", partition_by=list(self._partition_by)
-            )
-        now_ms = int(time.time() * 1000)
-        actions = [
-            AddAction(
-                path=str(Path(file.path).relative_to(self.where)),
-                size=file.bytes,
-                partition_values=dict(zip(self._partition_by, file.partition, strict=True)),
-                modification_time=now_ms,
-                data_change=True,
-                stats=json.dumps({"numRecords": file.rows}),
-            )
-            for file in written
-        ]
-        table.create_write_transaction(
-            actions,
-            "append",
-            schema,
-            list(self._partition_by),
-            commit_properties=CommitProperties(app_transactions=[Transaction(query, batch_id)]),
-        )
-
-    def _open(self) -> Any:
-        from deltalake import DeltaTable
-
-        return DeltaTable(str(self.where)) if DeltaTable.is_deltatable(str(self.where)) else None
+def has_iceberg(place: Path) -> bool:
+    return (place / CATALOG).exists()
 
 
 def open_catalog(place: Path) -> Any:
@@ -239,7 +199,7 @@ class _Iceberg:
                 return int(properties[_BATCH]) >= batch_id
         return False
 
-    def commit(self, written: list[Row], schema: pa.Schema, query: str, batch_id: int) -> None:
+    def commit(self, written: list[WrittenFile], schema: pa.Schema, query: str, batch_id: int) -> None:
         table = self._open() or self._create(schema)
         properties = {_QUERY: query, _BATCH: str(batch_id)}
         paths = [_uri(file.path) for file in written]

@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from pathlib import Path
 
 from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.journal import COLUMNS
+from hedgerow.pipeline.places import directory_of
 from hedgerow.topics import split_shared, validate_filter
 
 ALL_COLUMNS = ("journal", *COLUMNS)
@@ -79,7 +79,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         rows_per_batch=_count(given, "rowsPerBatch") or ROWS_PER_BATCH,
         rows_per_partition=_count(given, "rowsPerPartition"),
         reader=_reader(given.get("reader")),
-        gaps=_absolute(given["gaps"]) if given.get("gaps") else None,
+        gaps=str(directory_of(given["gaps"])) if given.get("gaps") else None,
         ignores_missing=one_of(given, "missingJournals", ("fail", "ignore")) == "ignore",
     )
 
@@ -154,7 +154,7 @@ def _journals(given: Mapping[str, str]) -> tuple[str, ...]:
             "which journals? Set the option journals to the directory that a node or a recorder writes, "
             "to a glob such as /var/lib/hedgerow/*/journal, or to a JSON array of them"
         )
-    return tuple(dict.fromkeys(map(_absolute, paths)))
+    return tuple(dict.fromkeys(str(directory_of(path)) for path in paths))
 
 
 def _topics(text: str | None) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ def _starting_position(text: str) -> str | dict[str, int]:
     for name, position in positions.items():
         if not is_position(position):
             raise ConfigError(f"option startingPosition has {position!r} for {name}: not a position")
-    return {_absolute(name) if "/" in name else name: number for name, number in positions.items()}
+    return {str(directory_of(name)) if "/" in name else name: number for name, number in positions.items()}
 
 
 def is_position(value: object) -> bool:
@@ -248,11 +248,6 @@ def _texts(name: str, text: str) -> list[str]:
     if not all(isinstance(item, str) and item for item in texts):
         raise ConfigError(f"option {name} is {text!r}: a JSON array of texts that are not empty")
     return list(texts)
-
-
-def _absolute(path: str) -> str:
-    """Executors are not where the driver is."""
-    return str(Path(path).absolute())
 
 
 def _split(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ class Progress:
     behind: int | None = None
     """Rows that the journals have and the query has not; None where that is not known."""
     batch_s: float = 0.0
+    late: int = 0
+    """Readings that came too late to be judged, since the query was started."""
     unreadable: int = 0
     """Positions of journals that could not be read."""
     reason: str = ""
@@ -50,6 +52,8 @@ class Progress:
             parts.append(f"{self.rows_per_s:,.0f} rows/s, {self.total_rows:,} rows in all")
         if self.behind is not None:
             parts.append(f"{self.behind:,} behind")
+        if self.late:
+            parts.append(f"{self.late:,} late")
         if self.unreadable:
             parts.append(f"{self.unreadable:,} positions cannot be read")
         if self.reason:
@@ -64,6 +68,7 @@ class QueryWatch:
         self.job = job
         self.query = query
         self._total_rows = 0
+        self._late = 0
         self._last_batch = -1
         self._progress = Progress(job, "running")
 
@@ -85,7 +90,8 @@ class QueryWatch:
             if batch > self._last_batch and reported["numInputRows"]:
                 self._last_batch = batch
                 self._total_rows += int(reported["numInputRows"])
-                self._progress = _read(self.job, reported, self._total_rows)
+                self._late += _late(reported)
+                self._progress = replace(_read(self.job, reported, self._total_rows), late=self._late)
         return self._progress
 
 
@@ -102,6 +108,11 @@ def _read(job: str, reported: Mapping[str, Any], total_rows: int) -> Progress:
         _behind(reported["sources"]),
         batch_s,
     )
+
+
+def _late(reported: Mapping[str, Any]) -> int:
+    observed = reported.get("observedMetrics") or {}
+    return int(observed["late"]["rows"] or 0) if "late" in observed else 0
 
 
 def _behind(sources: list[Mapping[str, Any]]) -> int | None:

@@ -24,7 +24,9 @@ DEFAULT_QOS = 1
 # What a PUBLISH may hold in all, less the largest topic and an id: MQTT 5 §2.1.4.
 MAX_PAYLOAD = 268_435_455 - 66_000
 MAX_WAITING = 5_000  # publications that are not acknowledged yet
-_DIGEST_BYTES = 4
+# Of a sequence, from above: what tells batches apart, their content, and rows, which run on into the content.
+# A page of the duplicate log holds 2**11 sequences in a row.
+_BATCH_BITS, _CONTENT_BITS, _ROW_BITS = 24, 27, 11
 # Reason codes that speak of one publication, not of the publisher (MQTT 5 §3.4.2.1).
 _TOPIC_NAME_INVALID = 0x90
 _PACKET_TOO_LARGE = 0x95
@@ -76,26 +78,34 @@ def _fault(topic: str | None, payload: bytes | None, qos: int) -> str | None:
     return None
 
 
-def identities(origin: str, run: str, batch: int, publications: Sequence[Publication]) -> list[MessageId]:
-    """The ids of the rows of one partition in one batch; `run` names the query's checkpoint.
+def identities(
+    origin: str, run: str, batch: int, publications: Sequence[Publication], salt: str = ""
+) -> list[MessageId]:
+    """The ids of the rows of one partition in one batch; `run` names the query's checkpoint, `salt` a try
+    that has none.
 
     The same rows get the same ids in whatever order they come, as behind a shuffle the order of rows changes
-    from one try to the next. Other rows get others: the epoch has a digest of them all beside the number of
-    the batch. Were it the batch and the row's number alone, then where a batch is not the same again (a query
-    with `rand`, another checkpoint) a row that nobody has seen would have the id of one that was published,
-    and be dropped. Sequences count from 0, so that who looks for gaps finds none.
+    from one try to the next. Other rows get others: the sequences begin at a number with a digest of them all
+    beside the number of the batch. Were it the batch and the row's number alone, then where a batch is not
+    the same again (a query with `rand`) a row that nobody has seen would have the id of one that was
+    published, and be dropped.
+
+    The epoch is that of the checkpoint, so that all batches of a partition are one life of its origin: a
+    broker's memory for duplicates holds a bounded number of lives, and those of others would have to go.
     """
     order = sorted(range(len(publications)), key=lambda at: publications[at][:4])
-    digest = blake2b(run.encode(), digest_size=_DIGEST_BYTES)
+    digest = blake2b(f"{run} {batch} {salt} ".encode(), digest_size=8)
     ids = [MessageId("", 0, 0)] * len(order)
     for at in order:
         topic, payload, qos, retain, _ = publications[at]
         name = topic.encode()
         digest.update(b"%d %d %d %d " % (len(name), len(payload), qos, retain))
         digest.update(name + payload)
-    epoch = batch << 8 * _DIGEST_BYTES | int.from_bytes(digest.digest(), "big")
-    for sequence, at in enumerate(order):
-        ids[at] = MessageId(origin, epoch, sequence)
+    content = int.from_bytes(digest.digest(), "big") % 2**_CONTENT_BITS
+    first = (batch % 2**_BATCH_BITS << _CONTENT_BITS | content) << _ROW_BITS
+    epoch = int.from_bytes(blake2b(run.encode(), digest_size=8).digest(), "big") % 2**62
+    for row, at in enumerate(order):
+        ids[at] = MessageId(origin, epoch, first + row)
     return ids
 
 

@@ -20,21 +20,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as sql
 
 from hedgerow.errors import ConfigError, HedgerowError
+from hedgerow.pipeline.divide import Divider
 from hedgerow.pipeline.gaps import GAPS
 from hedgerow.pipeline.jobs import anomalies, hot, ingest, quality, readings
+from hedgerow.pipeline.jobs.anomalies import AnomalySettings
 from hedgerow.pipeline.kept_connection import KeptConnection
+from hedgerow.pipeline.places import directory_of
 from hedgerow.pipeline.plan import VALIDITY_S, Planner
 from hedgerow.pipeline.rules import Rules
+from hedgerow.pipeline.sorting import Sorter, struct
 from hedgerow.pipeline.source import columns_schema
 from hedgerow.pipeline.tables import (
     checkpoint_place,
+    read_growth,
     read_table,
     read_table_stream,
     table_place,
-    write_table,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +72,10 @@ class QuerySettings:
     plan_for: tuple[str, ...] = ()
     """Brokers that get a plan; without any, those that journals are of."""
     plan_validity_s: float = VALIDITY_S
+    late_s: float = AnomalySettings.late_s
+    """By how much a reading may be older than its sensor's newest, and still be judged."""
+    ahead_s: float = readings.AHEAD_S
+    """By how much a sensor's clock may be ahead, and still be believed."""
     share: float = hot.SHARE
     capacity: int | None = None
 
@@ -88,7 +96,7 @@ def source_options(settings: QuerySettings, job: str, columns: tuple[str, ...] =
     options = {
         "journals": json.dumps(settings.journals),
         "reader": reader_name(settings.tables, job),
-        "gaps": f"{settings.tables}/{GAPS}",
+        "gaps": str(directory_of(settings.tables) / GAPS),
         "missingJournals": "ignore" if settings.ignore_missing else "fail",
     }
     if settings.topics:
@@ -104,14 +112,16 @@ def source_options(settings: QuerySettings, job: str, columns: tuple[str, ...] =
 
 def reader_name(tables: str, job: str) -> str:
     """Under which a journal knows what was taken: another directory of tables is another reader."""
-    return f"hedgerow-{job}-{crc32(str(Path(tables).absolute()).encode()):08x}"
+    return f"hedgerow-{job}-{crc32(str(directory_of(tables)).encode()):08x}"
 
 
 def bronze_stream(spark: SparkSession, settings: QuerySettings, job: str) -> DataFrame:
-    """Bronze as it grows. Only the Parquet table is a stream; beside another the journals are read again."""
+    """Bronze as it grows. An Iceberg table is no stream: beside it the journals are read again."""
+    schema = ingest.bronze_schema(columns_schema())
+    if settings.form == "delta":
+        return read_growth(spark, settings.tables, "bronze", schema, ingest.PARTITIONED_BY)
     if settings.form != PARQUET:
         return ingest.bronze(messages(spark, settings, job))
-    schema = ingest.bronze_schema(columns_schema())
     return read_table_stream(spark, settings.tables, "bronze", schema, ingest.PARTITIONED_BY)
 
 
@@ -121,20 +131,32 @@ def start_ingest(spark: SparkSession, settings: QuerySettings) -> list[Streaming
 
 
 def start_readings(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
-    """Two queries, since a message goes to one of two tables, and each is written exactly once."""
-    queries = []
-    for name, select in (("readings", readings.readings), ("quarantine", readings.quarantine)):
-        rows = select(readings.once(bronze_stream(spark, settings, name)), settings.rules)
-        queries.append(start(write_table(rows, settings.tables, name, query=name), name, settings))
-    return queries
+    """One query for both tables: a message is in exactly one of them."""
+    schema = ingest.bronze_schema(columns_schema())
+    sorter = Sorter(spark, settings.tables, schema, spark.sparkContext.defaultParallelism)
+    parsed = readings.parse(bronze_stream(spark, settings, "readings"), settings.rules, settings.ahead_s)
+    writer = parsed.writeStream.foreachBatch(sorter.sort)
+    writer = writer.option("checkpointLocation", checkpoint_place(settings.tables, "readings"))
+    return [start(writer, "readings", settings)]
 
 
 def start_anomalies(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
-    schema = StructType.fromDDL(readings.READING_SCHEMA)
-    assert isinstance(schema, StructType)
-    stream = read_table_stream(spark, settings.tables, "readings", schema)
-    writer = write_table(anomalies.anomalies(stream), settings.tables, "anomalies", query="anomalies")
+    """One query for both tables: a reading is judged, or late."""
+    tables = {"anomalies": anomalies.ANOMALY_SCHEMA, "late": anomalies.LATE_SCHEMA}
+    schemas = {name: struct(schema) for name, schema in tables.items()}
+    divider = Divider(
+        settings.tables, "anomalies", schemas, _divided_by_time, spark.sparkContext.defaultParallelism
+    )
+    stream = read_growth(spark, settings.tables, "readings", struct(readings.READING_SCHEMA))
+    judged = anomalies.anomalies(stream, AnomalySettings(late_s=settings.late_s))
+    counted = judged.observe("late", sql.count_if("is_late").alias("rows"))
+    writer = counted.writeStream.foreachBatch(divider.write)
+    writer = writer.option("checkpointLocation", checkpoint_place(settings.tables, "anomalies"))
     return [start(writer, "anomalies", settings)]
+
+
+def _divided_by_time(judged: DataFrame) -> Mapping[str, DataFrame]:
+    return {"anomalies": anomalies.told(judged), "late": anomalies.late(judged)}
 
 
 def start_hot(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:

@@ -12,13 +12,13 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hedgerow.errors import ConfigError, TopicError
-from hedgerow.topics import MAX_LEVELS, split_shared, validate_filter
+from hedgerow.topics import split_shared, validate_filter
 
 FARM = Path(__file__).with_name("farm.toml")
 FORMATS = ("json", "csv", "number", "text")
@@ -26,6 +26,7 @@ TYPES = ("number", "text", "boolean")
 TIME_UNITS = ("s", "ms", "us", "iso")
 MAX_RULES = 200  # Each is a branch of the query that Spark compiles.
 MAX_FIELDS = 100  # of a rule
+MAX_LEVELS = 200  # of a topic that "#" matches
 MAX_PAYLOAD_BYTES = 65_536
 LARGEST_PAYLOAD_BYTES = 16 * 1024 * 1024
 LARGEST_NUMBER = sys.float_info.max
@@ -83,10 +84,15 @@ class Rule:
 class Rules:
     readings: tuple[Rule, ...]
     ignored: tuple[str, ...] = ()
+    quarantines_unmatched: bool = True
+    """What no rule matches is copied into quarantine. Of the farm's own table it is not: who gave no rules
+    has not said that all topics ought to have one."""
 
 
-def load_rules(path: Path = FARM) -> Rules:
-    """ConfigError: what is wrong, with file and line."""
+def load_rules(path: Path | None = None) -> Rules:
+    """Without a path, those of the farm. ConfigError: what is wrong, with file and line."""
+    if path is None:
+        return replace(load_rules(FARM), quarantines_unmatched=False)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -19,6 +20,8 @@ from py4j.protocol import Py4JError
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.gaps import GAPS, read_gaps
+from hedgerow.pipeline.locks import Lock
+from hedgerow.pipeline.places import directory_of
 from hedgerow.pipeline.progress import Progress, QueryWatch
 from hedgerow.pipeline.queries import OF_JOURNALS, STREAMS, SUMMARIES, QuerySettings
 
@@ -33,6 +36,7 @@ STOP_S = 30.0
 # programs beside it on two cores, a first plan took 99 s.
 LATER_S = 180.0
 SUMMARY_S = 300.0  # between two summaries, while streams run
+SUMMARY_GROUP = "hedgerow summaries"
 PUBLISH_EVERY_S = 5.0  # between two publications of progress
 MUTE_S = 60.0  # after one that failed: each may take seconds, and a stop waits for it
 
@@ -47,11 +51,14 @@ class Runner:
         self._settings = settings
         self._tell = tell
         self._told: dict[str, Progress] = {}
-        self._tables = Path(settings.tables)
+        self._tables = directory_of(settings.tables)
         self._to_publish: dict[str, Progress] = {}
         self._publish_at = 0.0
         self._is_mute = False
         self._summary_at = 0.0
+        self._locks: list[Lock] = []
+        self._summary: threading.Thread | None = None
+        self._telling = threading.Lock()
         self.is_stopping = False
 
     def run(self, jobs: tuple[str, ...]) -> None:
@@ -66,6 +73,8 @@ class Runner:
             if not self.is_stopping:
                 raise HedgerowError(f"Spark has ended: {explain(error)}") from error
         finally:
+            for lock in self._locks:
+                lock.release()
             if self._settings.publish is not None:
                 self._settings.publish.close()
 
@@ -106,14 +115,44 @@ class Runner:
                 if time.monotonic() >= self._summary_at:
                     # Before it begins: who asks meanwhile asks for what this one may not have seen.
                     self._summary_at = time.monotonic() + SUMMARY_S
-                    for job in summaries:
-                        self._summarise(job)
+                    self._summarise_beside(summaries)
                 time.sleep(LOOK_S)
         finally:
+            self._stop_summary()
             self._stop(watches)
+
+    def _summarise_beside(self, jobs: list[str]) -> None:
+        """On a thread of its own: it reads all of bronze, and neither how long it takes nor that it fails is
+        of any concern to the streams. One that is under way is not begun a second time, but once more."""
+        if self._summary is not None and self._summary.is_alive():
+            self._summary_at = time.monotonic() + LOOK_S
+            return
+
+        def summarise() -> None:
+            self._spark.sparkContext.setJobGroup(SUMMARY_GROUP, "summaries", interruptOnCancel=True)
+            for job in jobs:
+                try:
+                    self._summarise(job)
+                except HedgerowError as error:
+                    if not self.is_stopping:
+                        logger.error("%s; it is calculated again in %g s", error, SUMMARY_S)
+
+        self._summary = threading.Thread(target=summarise, name="summaries", daemon=True)
+        self._summary.start()
+
+    def _stop_summary(self) -> None:
+        """As with a batch it may finish, for a time."""
+        if self._summary is None:
+            return
+        self._summary.join(STOP_S)
+        if self._summary.is_alive():
+            with suppress(Py4JError, ConnectionError):
+                self._spark.sparkContext.cancelJobGroup(SUMMARY_GROUP)
+            self._summary.join(STOP_S)
 
     def _start(self, job: str) -> list[QueryWatch]:
         start, _ = STREAMS[job]
+        self._locks.append(Lock(self._settings.tables, job))
         try:
             return [QueryWatch(query.name, query) for query in start(self._spark, self._settings)]
         except Exception as error:
@@ -158,11 +197,15 @@ class Runner:
             summarise(self._spark, self._settings)
         except Exception as error:
             reason = explain(error)
-            self._report(Progress(job, "failed", reason=reason))
+            self._report(Progress(job, "stopped" if self.is_stopping else "failed", reason=reason))
             raise HedgerowError(f"{job}: {reason}") from error
         self._report(Progress(job, "finished", batch_s=time.monotonic() - began_at))
 
     def _report(self, news: Progress) -> None:
+        with self._telling:  # Summaries have a thread of their own.
+            self._report_alone(news)
+
+    def _report_alone(self, news: Progress) -> None:
         before = self._told.get(news.job)
         if before is not None and replace(before, unreadable=0) == news:
             return

@@ -74,9 +74,11 @@ def open_session(
             lines = said.read().decode(errors="replace").strip().splitlines()
             reason = lines[-1] if lines else str(error).splitlines()[0]
             raise HedgerowError(f"Spark does not start on {master}: {reason}") from error
+    from hedgerow.pipeline.growth import TableSource
     from hedgerow.pipeline.source import HedgerowDataSource
 
     session.dataSource.register(HedgerowDataSource)
+    session.dataSource.register(TableSource)
     return session
 
 

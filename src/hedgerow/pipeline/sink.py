@@ -92,11 +92,11 @@ class BatchPublisher(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = write_options(options)
         _check_columns(schema)
-        self._run = token_hex(16)
+        self._try = token_hex(16)
         self._batch = int(time.time()) & _SECONDS_MASK
 
     def write(self, iterator: Iterator[RecordBatch]) -> Sent:
-        return _write(iterator, self._options, self._run, self._batch, _task().partitionId())
+        return _write(iterator, self._options, "", self._batch, _task().partitionId(), self._try)
 
     def commit(self, messages: list[Any]) -> None:
         _tell_skipped(messages, f"a write of {self._options.query}")
@@ -109,7 +109,12 @@ def _task() -> TaskContext:
 
 
 def _write(
-    iterator: Iterator[RecordBatch], options: WriteOptions, run: str, batch: int, partition: int
+    iterator: Iterator[RecordBatch],
+    options: WriteOptions,
+    run: str,
+    batch: int,
+    partition: int,
+    salt: str = "",
 ) -> Sent:
     publications: list[Publication] = []
     refusals: list[str] = []
@@ -124,7 +129,8 @@ def _write(
         )
     if publications:
         origin = f"{options.query}.{partition}"
-        refusals += publish(options, origin, publications, identities(origin, run, batch, publications))
+        ids = identities(origin, run, batch, publications, salt)
+        refusals += publish(options, origin, publications, ids)
     return Sent(rows - len(refusals), len(refusals), refusals[0] if refusals else "")
 
 

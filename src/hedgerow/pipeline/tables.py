@@ -9,12 +9,16 @@ without a commit are never read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import lake
+from hedgerow.pipeline.delta import Delta, is_delta
+from hedgerow.pipeline.places import directory_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,22 +33,26 @@ _METADATA = "_spark_metadata"
 
 
 def read_table(
-    spark: SparkSession, place: str, name: str, form: str = "parquet", schema: StructType | None = None
+    spark: SparkSession, place: str, name: str, form: str | None = None, schema: StructType | None = None
 ) -> DataFrame:
-    """The table as it is now. Without a schema, Spark guesses the types of the columns that partition it.
+    """The table as it is now; without a form, of that which it has. Without a schema, Spark guesses the types
+    of the columns that partition it.
 
     HedgerowError: there is no such table.
     """
+    where = table_place(place, name)
+    form = form or form_of(place, name) or "parquet"
     check_form(form)
     reader = spark.read if schema is None else spark.read.schema(schema)
-    where = table_place(place, name)
     if form == "parquet":
-        if not (Path(where) / _METADATA).is_dir():
+        if not has_sink_list(Path(where)):
             raise _no_table(place, name)
         return _in_order(reader.parquet(where), schema)
     files = lake.files_of(form, place, name)
     if files is None:
         raise _no_table(place, name)
+    if schema is None and form == "delta":
+        schema = Delta(directory_of(place), name).spark_schema()
     if not files and schema is None:
         raise HedgerowError(f"the table {name} below {place} is empty: reading it needs a schema")
     if not files:
@@ -70,6 +78,15 @@ def read_table_stream(
     return _in_order(reader.parquet(where), schema)
 
 
+def read_growth(
+    spark: SparkSession, place: str, name: str, schema: StructType, partition_by: Sequence[str] = ()
+) -> DataFrame:
+    """What is added to a Delta table, as a stream; it is made where there is none yet."""
+    Delta(directory_of(place), name, tuple(partition_by)).create(lake.to_arrow(schema))
+    rows = spark.readStream.format("hedgerow-table").option("path", table_place(place, name)).load()
+    return rows.select(*schema.names)
+
+
 def write_table(
     rows: DataFrame,
     place: str,
@@ -91,6 +108,11 @@ def write_table(
     few = rows.coalesce(files or rows.sparkSession.sparkContext.defaultParallelism)
     writer = few.writeStream.queryName(query).option("checkpointLocation", checkpoint)
     if form != "parquet":
+        if has_sink_list(Path(table_place(place, name))):
+            where = table_place(place, name)
+            raise HedgerowError(f"{where} is a table of Parquet: go on with --form parquet, or move it away")
+        if form == "delta":
+            check_lake_belongs(place, (name,), query)
         return writer.foreachBatch(_committer(place, name, form, query, partition_by))
     where = table_place(place, name)
     _check_belongs(Path(where), Path(checkpoint), query)
@@ -115,12 +137,59 @@ def append(
     return lake.append(rows, batch_id, form, place, name, query, tuple(partition_by))
 
 
+def form_of(place: str | Path, name: str) -> str | None:
+    """Which form the table has; None: there is none yet, or it is not written by a stream."""
+    where = directory_of(place) / name
+    if is_delta(where):
+        return "delta"
+    if has_sink_list(where):
+        return "parquet"
+    has_one = lake.has_iceberg(where.parent) and lake.files_of("iceberg", str(place), name) is not None
+    return "iceberg" if has_one else None
+
+
+def table_files(place: str | Path, name: str) -> list[Path]:
+    """The files that a table consists of now, for programs that know Parquet and not the table's own list: a
+    killed task leaves others there, empty ones or with rows that are in the table already.
+
+    HedgerowError: there is no such table. `quality`, `gaps`, `hot` and `sweep` are all that is there.
+    """
+    where = directory_of(place) / name
+    form = form_of(place, name)
+    if form == "delta":
+        return sorted(map(Path, Delta(where.parent, name).files() or ()))
+    if form == "parquet":
+        return sorted(listed_since(where))
+    if form == "iceberg":
+        found = lake.files_of("iceberg", str(place), name) or ()
+        return sorted(Path(unquote(urlsplit(path).path)) for path in found)
+    if not where.is_dir():
+        raise _no_table(str(place), name)
+    return sorted(where.rglob("[!._]*.parquet"))
+
+
+def listed_since(where: Path) -> dict[Path, float]:
+    """Of a table of Parquet that a stream has written: its files, and since when each is in the list."""
+    entries = list((where / _METADATA).glob("[0-9]*"))
+    found: dict[Path, float] = {}
+    for entry in sorted(entries, key=lambda path: int(path.name.partition(".")[0])):
+        for line in entry.read_text(encoding="utf-8").splitlines()[1:]:
+            path = Path(unquote(urlsplit(json.loads(line)["path"]).path))
+            found.setdefault(path, entry.stat().st_mtime)
+    return found
+
+
+def has_sink_list(where: Path) -> bool:
+    """Is it a table of Parquet that a stream has written?"""
+    return (where / _METADATA).is_dir()
+
+
 def table_place(place: str, name: str) -> str:
-    return str(Path(place).absolute() / name)
+    return str(directory_of(place) / name)
 
 
 def checkpoint_place(place: str, query: str) -> str:
-    return str(Path(place).absolute() / CHECKPOINTS / query)
+    return str(directory_of(place) / CHECKPOINTS / query)
 
 
 def check_form(form: str) -> None:
@@ -150,11 +219,30 @@ def _committer(
 def _check_belongs(where: Path, checkpoint: Path, query: str) -> None:
     """The sink takes a batch for written whose number its list has; with a new checkpoint, whose batches
     count from 0, it would leave out rows and say nothing."""
-    if (where / _METADATA).is_dir() and not (checkpoint / "metadata").exists():
+    if has_sink_list(where) and not (checkpoint / "metadata").exists():
         raise HedgerowError(
             f"{where} has the rows of an earlier query {query}, whose checkpoint {checkpoint} is gone. "
             f"Bring the checkpoint back, or move {where} away and start again"
         )
+
+
+def check_lake_belongs(place: str, names: Iterable[str], query: str) -> None:
+    """Of Delta tables that a query writes. HedgerowError: they have rows and its checkpoint is gone, or they
+    are those of an earlier version."""
+    checkpoint = Path(checkpoint_place(place, query))
+    for name in names:
+        where = Path(table_place(place, name))
+        if has_sink_list(where):
+            raise HedgerowError(
+                f"{where} is a table of an earlier version. Move it and {checkpoint} away: the job {query} "
+                "then makes it anew"
+            )
+        if Delta(where.parent, name).files() and not (checkpoint / "metadata").exists():
+            raise HedgerowError(
+                f"{where} has the rows of an earlier query {query}, whose checkpoint {checkpoint} is gone: "
+                f"they would be there twice. Bring the checkpoint back, or move {where}, what else the job "
+                f"writes and {checkpoint}-steps away and start again"
+            )
 
 
 def _no_table(place: str, name: str) -> HedgerowError:

@@ -15,6 +15,7 @@ from typing import IO
 import pytest
 
 from hedgerow.cli import main
+from hedgerow_workshop.demo.spark import MAX_STARTS
 from tests.programs import ALONE, IGNORING_SIGNALS, processor_s
 
 SUMMARY = re.compile(
@@ -25,9 +26,11 @@ ENDED_S = 50.0
 
 
 @contextmanager
-def demo(folder: Path, *arguments: str, wrapper: tuple[str, ...] = ALONE) -> Iterator[subprocess.Popen[str]]:
+def demo(
+    folder: Path, *arguments: str, wrapper: tuple[str, ...] = ALONE, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
     command = [*wrapper, sys.executable, "-m", "hedgerow", "demo", *arguments]
-    environment = {**os.environ, "TMPDIR": str(folder), "HOME": str(folder)}
+    environment = {**os.environ, "TMPDIR": str(folder), "HOME": str(folder), **variables}
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -88,6 +91,29 @@ def test_a_signal_ends_it_in_order_with_the_summary_so_far(
     assert "ended before the story was; so far:" in output
     assert SUMMARY.search(output), output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_spark_that_fails_is_told_and_the_farm_goes_on(tmp_path: Path) -> None:
+    """As on a machine that is too busy for it."""
+    pytest.importorskip("pyspark")
+    java = tmp_path / "java/bin/java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        '#!/bin/sh\n[ "$1" = --list-modules ] && { echo java.base@17; echo jdk.incubator.vector@17; exit; }\n'
+        'echo "Python worker failed to connect back." >&2\nexit 1\n'
+    )
+    java.chmod(0o755)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with demo(folder, "--headless", "--seconds", "8", JAVA_HOME=str(java.parent.parent)) as process:
+        output, _ = process.communicate(timeout=2 * ENDED_S)
+        assert process.returncode == 1, output
+    assert output.count("Spark has failed, and is started again") == MAX_STARTS - 1
+    assert f"Spark has failed {MAX_STARTS} times; the farm goes on without it: " in output
+    assert "no plan of hot topics: the pipeline does not run" in output
+    assert "Spark failed for good: " in output
+    assert re.search(r"^it took [\d.]+ s: the farm's start [\d.]+ s, finding ", output, re.MULTILINE)
+    check(output, folder)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e9"])

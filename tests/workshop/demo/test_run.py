@@ -35,7 +35,7 @@ def test_a_full_disk_is_named_as_the_cause(free: int, is_told: bool, tmp_path: P
 
     stream = io.StringIO()
     people = SimpleNamespace(readings_sent=0, readings_heard=0)
-    story: Any = SimpleNamespace(ledger=Ledger({}), measured={}, people=people, in_spark=None)
+    story: Any = SimpleNamespace(ledger=Ledger({}), measured={}, took={}, people=people, in_spark=None)
     demo = OnDisk(Options(), Terminal(stream, is_live=False), tmp_path / "hedgerow-demo-x")
     assert demo.sum_up(story, "step 2: waited in vain") == 1
     assert (f"no room is left in {tmp_path}" in stream.getvalue()) is is_told

@@ -9,12 +9,16 @@ the same there is no scale, so no score, and what differs by more than `toleranc
 
 A stream and a batch have the same rows for the same readings, however the stream is cut, if no reading comes
 in a later batch than a younger one of its sensor. One that does is compared with what was before it, and
-what was told is not told again. What is older than the watermark of a stream (`late_s`) is not looked at.
+what was told is not told again.
 
-Of each sensor and field a stream keeps `AnomalySettings.readings` readings, until the watermark has passed
-the last of them by `window_s`: from then on none of them would count. Sensors are kept together in
-`buckets`, each a key of `transformWithState`, and all of a bucket's are judged at once: on a busy machine a
-sensor as a key of its own cost 8 to 22 ms in every batch, in a bucket 3 to 5 ms.
+Time is that of each sensor and field: one whose clock runs ahead, or that was away for hours, changes nothing
+for the others. A reading that is older than the newest of its own sensor in earlier batches by more than
+`late_s` is *late*: a stream judges nothing of it, and gives it with `is_late` (`told`, `late`).
+
+Of each sensor and field a stream keeps `AnomalySettings.readings` readings, until it has not been heard of
+for `forget_s`, and of the `sensors` that were heard of last. Sensors are kept together in `buckets`, each a
+key of `transformWithState`, and all of a bucket's are judged at once: on a busy machine a sensor as a key of
+its own cost 8 to 22 ms in every batch, in a bucket 3 to 5 ms.
 """
 
 from __future__ import annotations
@@ -41,17 +45,35 @@ ANOMALY_SCHEMA = (
 """`median`, `mad` and `score` are null where there is nothing to compare with. `reason` says why a reading is
 an anomaly (high, low, not constant any more), or why nothing can be said (too few readings); else null."""
 ANOMALY_COLUMNS = tuple(column.split()[0] for column in ANOMALY_SCHEMA.split(", "))
+LATE_SCHEMA = (
+    "sensor string, field string, at timestamp, value double, origin string, epoch long, sequence long, "
+    "received_at timestamp, newest_at timestamp"
+)
+"""`newest_at`: the newest reading of the sensor and field when it came."""
+LATE_COLUMNS = tuple(column.split()[0] for column in LATE_SCHEMA.split(", "))
+STREAM_SCHEMA = ", ".join(
+    [ANOMALY_SCHEMA, *LATE_SCHEMA.split(", ")[len(["sensor", "field", "at", "value"]) :], "is_late boolean"]
+)
+"""Of a stream: what `told` and `late` divide."""
 HIGH, LOW = "high", "low"
 CHANGED = "not constant any more"
 TOO_FEW = "too few readings"
 MAX_READINGS = 1_024  # What is kept of a sensor is read and written whole: 16 KB.
 MAX_BUCKETS = 4_096
+MAX_SENSORS = 1_000_000
+MAX_LATE_S = 366 * 86_400.0
 _NORMAL = 0.6745  # The MAD of the normal distribution is so much of its standard deviation,
 _NORMAL_MEAN = 1.253314  # and the standard deviation so much of its mean distance.
 _ROWS_AT_ONCE = 4_096  # of at most MAX_READINGS numbers: 32 MB
 _KEPT = pa.schema(
-    [("sensor", pa.string()), ("field", pa.string()), ("at", pa.int64()), ("value", pa.float64())]
-)
+    [
+        ("sensor", pa.string()), ("field", pa.string()), ("at", pa.int64()), ("value", pa.float64()),
+        ("heard", pa.int64()),
+    ]
+)  # fmt: skip
+"""`heard`: when the pipeline had this reading, in its own time."""
+_LONG_AGO = -(2**62)
+_STREAM_COLUMNS = [column.split()[0] for column in STREAM_SCHEMA.split(", ")]
 _ORDER = ("at", "origin", "epoch", "sequence")  # The ids, so that readings of one time have one order too.
 
 Numbers = NDArray[np.float64]
@@ -71,7 +93,11 @@ class AnomalySettings:
     tolerance: float = 0.01
     """By which share of it a value that was constant may change."""
     late_s: float = 60.0
-    """How late readings may come, in a stream."""
+    """By how much a reading may be older than its sensor's newest, in a stream."""
+    forget_s: float = 86_400.0
+    """A sensor that was not heard of for so long, by the pipeline's clock, begins anew."""
+    sensors: int = 200_000
+    """Sensors and fields of which readings are kept, at most: those that were heard of last."""
     buckets: int = 16
     """Into how many parts a stream divides the sensors; frozen into its checkpoint."""
 
@@ -85,23 +111,39 @@ class AnomalySettings:
             raise ConfigError(
                 "anomalies: window_s and threshold must be more than 0, late_s and tolerance 0 or more"
             )
+        if self.late_s > MAX_LATE_S or self.forget_s <= 0:
+            raise ConfigError(f"anomalies: late_s is at most {MAX_LATE_S:g}, and forget_s more than 0")
+        if not 1 <= self.sensors <= MAX_SENSORS:
+            raise ConfigError(f"anomalies: sensors = {self.sensors}: from 1 to {MAX_SENSORS}")
         if not 1 <= self.buckets <= MAX_BUCKETS:
             raise ConfigError(f"anomalies: buckets = {self.buckets}: from 1 to {MAX_BUCKETS}")
 
 
 def anomalies(readings: DataFrame, settings: AnomalySettings | None = None) -> DataFrame:
-    """ANOMALY_COLUMNS, a row for each reading that is a number. `readings` may be a stream."""
+    """A row for each reading that is a number. `readings` may be a stream: then the columns are those of
+    STREAM_SCHEMA, and else ANOMALY_COLUMNS."""
     settings = settings or AnomalySettings()
     numbers = readings.where(sql.col("value").isNotNull() & sql.col("at").isNotNull()).select(
-        "sensor", "field", "at", "value", "origin", "epoch", "sequence"
+        "sensor", "field", "at", "value", "origin", "epoch", "sequence", "received_at"
     )
     if not readings.isStreaming:
         ordered = numbers.repartition("sensor", "field").sortWithinPartitions("sensor", "field", *_ORDER)
         return ordered.mapInPandas(_judge_in_turn(settings), ANOMALY_SCHEMA)
     bucket = sql.pmod(sql.xxhash64("sensor", "field"), sql.lit(settings.buckets))
-    late = f"{round(settings.late_s * 1000)} milliseconds"
-    buckets = numbers.withColumn("bucket", bucket).withWatermark("at", late).groupBy("bucket")
-    return buckets.transformWithStateInPandas(_Buckets(settings), ANOMALY_SCHEMA, "Append", "EventTime")
+    # The batch's own time, which is the same when it runs again.
+    heard = sql.unix_micros(sql.current_timestamp())
+    buckets = numbers.withColumn("bucket", bucket).withColumn("heard", heard).groupBy("bucket")
+    return buckets.transformWithStateInPandas(_Buckets(settings), STREAM_SCHEMA, "Append", "None")
+
+
+def told(judged: DataFrame) -> DataFrame:
+    """Of a stream: ANOMALY_COLUMNS of what came in time."""
+    return judged.where(~sql.col("is_late")).select(*ANOMALY_COLUMNS)
+
+
+def late(judged: DataFrame) -> DataFrame:
+    """Of a stream: LATE_COLUMNS of what came too late to be judged."""
+    return judged.where("is_late").select(*LATE_COLUMNS)
 
 
 def judge(
@@ -109,7 +151,8 @@ def judge(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What is to be said of the new readings, and what is to be kept of all.
 
-    `kept` has sensor, field, at (µs) and value, in the order of time, and so has `new`, of any sensors.
+    `kept` has sensor, field, at (µs), value and heard, in the order of time, and so has `new`, of any
+    sensors.
     """
     merged = pd.concat([kept, new], ignore_index=True) if len(kept) else new
     sensors = merged.groupby(["sensor", "field"], sort=False).ngroup().to_numpy()
@@ -191,12 +234,22 @@ def _middle(ordered: Numbers, count: NDArray[np.intp]) -> Numbers:
 def _in_order(readings: pd.DataFrame) -> pd.DataFrame:
     """As `judge` takes them."""
     ordered = readings.sort_values(list(_ORDER), kind="stable")
-    at = ordered["at"].to_numpy().astype("datetime64[us]").astype(np.int64)
-    return ordered[["sensor", "field", "at", "value"]].assign(at=at)
+    heard = ordered.get("heard", 0)
+    found = ordered[["sensor", "field", "value"]].assign(at=_microseconds_of(ordered["at"]), heard=heard)
+    return found[_KEPT.names]
 
 
 def _told(judged: pd.DataFrame) -> pd.DataFrame:
     return judged.assign(at=judged["at"].to_numpy().astype("datetime64[us]"))[list(ANOMALY_COLUMNS)]
+
+
+def _with_all_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those of STREAM_SCHEMA. What is missing is null, of whatever type it is."""
+    columns = {
+        name: rows[name] if name in rows else pd.Series(None, index=rows.index, dtype=object)
+        for name in _STREAM_COLUMNS
+    }
+    return pd.DataFrame(columns)
 
 
 def _judge_in_turn(settings: AnomalySettings) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
@@ -216,14 +269,13 @@ def _judge_in_turn(settings: AnomalySettings) -> Callable[[Iterator[pd.DataFrame
 
 
 class _Buckets(StatefulProcessor):
-    """Of each bucket the last readings of all its sensors, and one timer."""
+    """Of each bucket the last readings of all its sensors."""
 
     def __init__(self, settings: AnomalySettings) -> None:
         self._settings = settings
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
-        self._kept = handle.getValueState("kept", "readings binary, timer_ms long")
+        self._kept = handle.getValueState("kept", "readings binary")
 
     # Spark names the methods, and passes some of the arguments by name.
     def handleInputRows(  # noqa: N802
@@ -232,44 +284,56 @@ class _Buckets(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
-        new = _in_order(pd.concat(list(rows), ignore_index=True))
-        kept, timer_ms = self._load()
+        whole = pd.concat(list(rows), ignore_index=True)
+        kept = self._load()
+        newest = _newest_before(kept, whole)
+        is_late = _microseconds_of(whole["at"]) < newest - round(self._settings.late_s * 1e6)
+        new = _in_order(whole[~is_late])
         judged, kept = judge(kept, new, self._settings)
-        self._store(kept, timer_ms, timerValues.getCurrentWatermarkInMs())
-        yield _told(judged)
-
-    def handleExpiredTimer(  # noqa: N802
-        self,
-        key: Any,
-        timerValues: Any,  # noqa: N803
-        expiredTimerInfo: Any,  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:
-        kept, _ = self._load()
-        self._store(kept, None, timerValues.getCurrentWatermarkInMs())
-        return iter(())
+        kept = still_kept(kept, int(whole["heard"].max()), self._settings)
+        self._kept.update((_packed(kept),))
+        yield _with_all_columns(_told(judged).assign(is_late=False))
+        if is_late.any():
+            late_rows = whole[is_late].assign(
+                newest_at=newest[is_late].astype("datetime64[us]"), is_late=True
+            )
+            yield _with_all_columns(late_rows)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _load(self) -> tuple[pd.DataFrame, int | None]:
+    def _load(self) -> pd.DataFrame:
         found = self._kept.get()
         if found is None:
-            return _KEPT.empty_table().to_pandas(), None
+            return _KEPT.empty_table().to_pandas()
         with pa.ipc.open_stream(found[0]) as stream:
-            return stream.read_pandas(), found[1]
+            return stream.read_pandas()
 
-    def _store(self, kept: pd.DataFrame, timer_ms: int | None, watermark_ms: int) -> None:
-        """What can still count, and a timer for the first sensor of which nothing will."""
-        lasts = kept.groupby(["sensor", "field"], sort=False)["at"].transform("max")
-        forget_ms = lasts // 1000 + round(self._settings.window_s * 1000) + 1
-        kept, forget_ms = kept[forget_ms > watermark_ms], forget_ms[forget_ms > watermark_ms]
-        if not len(kept):
-            self._kept.clear()
-            return
-        if timer_ms is None:  # Else one is set, and looks again when it is due.
-            timer_ms = int(forget_ms.min())
-            self._handle.registerTimer(timer_ms)
-        self._kept.update((_packed(kept), timer_ms))
+
+def still_kept(kept: pd.DataFrame, now: int, settings: AnomalySettings) -> pd.DataFrame:
+    """Without sensors that were not heard of for too long, and of too many the ones heard of last; `now` is
+    in microseconds."""
+    heard = kept.groupby(["sensor", "field"], sort=False)["heard"].transform("max")
+    kept, heard = kept[heard > now - settings.forget_s * 1e6], heard[heard > now - settings.forget_s * 1e6]
+    most = -(-settings.sensors // settings.buckets)
+    times = kept.groupby(["sensor", "field"], sort=False)["heard"].max()
+    if len(times) <= most:
+        return kept
+    least = times.nlargest(most).index
+    return kept[pd.MultiIndex.from_frame(kept[["sensor", "field"]]).isin(least)]
+
+
+def _newest_before(kept: pd.DataFrame, rows: pd.DataFrame) -> Times:
+    """Of each row's sensor and field; long ago where nothing is kept of it."""
+    newest = kept.groupby(["sensor", "field"], sort=False)["at"].max()
+    wanted = pd.MultiIndex.from_frame(rows[["sensor", "field"]])
+    found: Times = newest.reindex(wanted).fillna(_LONG_AGO).to_numpy().astype(np.int64)
+    return found
+
+
+def _microseconds_of(times: pd.Series) -> Times:
+    found: Times = times.to_numpy().astype("datetime64[us]").astype(np.int64)
+    return found
 
 
 def _packed(kept: pd.DataFrame) -> bytes:

@@ -1,6 +1,8 @@
 """readings: bronze → what sensors measured, one row for each value; what cannot be read → quarantine.
 
 A message goes, whole, to exactly one of the two, or to neither when `[ignore]` of the rules names its topic.
+Several journals may have copies of it, and a bridge may have renamed the topics of some: the rules are
+matched on every copy, and then one is taken (`best_copies`).
 
 Readings
     origin, epoch, sequence   the message's id
@@ -12,6 +14,7 @@ Readings
     unit                      string, may be null
     at                        timestamp: when it was measured
     received_at               timestamp, from bronze
+    clamped                   string: which times were replaced, why, and what they were; null: none
 
 Quarantine has the columns of bronze, and
     reason                    string: why it could not be read
@@ -24,9 +27,11 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as sql
 
 from hedgerow.pipeline import payloads
+from hedgerow.pipeline.jobs import quality
 from hedgerow.topics import is_wildcard
 
 if TYPE_CHECKING:
@@ -36,11 +41,13 @@ if TYPE_CHECKING:
 
 READING_SCHEMA = (
     "origin string, epoch long, sequence long, broker string, topic string, sensor string, field string, "
-    "value double, text string, unit string, at timestamp, received_at timestamp"
+    "value double, text string, unit string, at timestamp, received_at timestamp, clamped string"
 )
 READING_COLUMNS = tuple(column.split()[0] for column in READING_SCHEMA.split(", "))
 QUARANTINE_ADDED = ("reason", "rule")
 NO_RULE = "no rule"
+AHEAD_S = 60.0
+"""A clock that is further ahead of the reception, or of the pipeline, is not believed."""
 _ID = ("origin", "epoch", "sequence")
 
 
@@ -54,11 +61,14 @@ def quarantine(bronze: DataFrame, rules: Rules) -> DataFrame:
     return quarantine_of(parse(bronze, rules), bronze.columns)
 
 
-def parse(bronze: DataFrame, rules: Rules) -> DataFrame:
+def parse(bronze: DataFrame, rules: Rules, ahead_s: float = AHEAD_S) -> DataFrame:
     """Both at once, for who writes both: bronze with `rule`, `reason` (null: it could be read), `sensor`,
-    `at` and `cells`."""
+    `at`, `at_clamped` and `cells`."""
     ignored = [_meets(topic_filter) for topic_filter in rules.ignored]
     kept = bronze.where(~reduce(or_, ignored)) if ignored else bronze
+    if not rules.quarantines_unmatched:
+        matched = [_meets(one.filter) for one in rules.readings]
+        kept = kept.where(reduce(or_, matched))
     rule, values = sql.col("wanted"), sql.col("values")
     # Each step stands on columns of the one before: what is used often is computed once.
     steps = {
@@ -79,7 +89,7 @@ def parse(bronze: DataFrame, rules: Rules) -> DataFrame:
         "rule": rule["name"],
         "reason": payloads.fenced(_reason()),
         "sensor": sql.col("sensor"),
-        "at": sql.col("time.at"),
+        **_believed(sql.col("time.at"), ahead_s),
     }
     return kept.select(*bronze.columns, *(part.alias(name) for name, part in added.items()), "cells")
 
@@ -89,9 +99,10 @@ def readings_of(parsed: DataFrame) -> DataFrame:
     good = parsed.where(sql.col("reason").isNull()).withColumn("cell", sql.explode("cells"))
     there = good.where(sql.col("cell.value").isNotNull() | sql.col("cell.text").isNotNull())
     of_cell = ("field", "value", "text", "unit")
-    return there.select(
-        *(sql.col(f"cell.{name}" if name in of_cell else name).alias(name) for name in READING_COLUMNS)
-    )
+    clamped = sql.concat_ws("; ", "clamped", "at_clamped")
+    found = {name: sql.col(f"cell.{name}") for name in of_cell}
+    found["clamped"] = sql.nullif(clamped, sql.lit(""))
+    return there.select(*(found.get(name, sql.col(name)).alias(name) for name in READING_COLUMNS))
 
 
 def quarantine_of(parsed: DataFrame, columns: list[str]) -> DataFrame:
@@ -99,22 +110,66 @@ def quarantine_of(parsed: DataFrame, columns: list[str]) -> DataFrame:
     return parsed.where(sql.col("reason").isNotNull()).select(*columns, *QUARANTINE_ADDED)
 
 
-def once(rows: DataFrame, within: str = "1 hour") -> DataFrame:
-    """Each message once, where several nodes have journalled it; `rows` are messages, bronze or readings.
+def best_copies(parsed: DataFrame) -> DataFrame:
+    """Each message once, where several journals have it: a copy that could be read before one that could not,
+    that of the origin's own journal before those of others, as a bridge may rename topics. A row without an
+    id is a message of its own."""
+    copies = Window.partitionBy(*_ID).orderBy(
+        sql.col("reason").isNotNull(), _distance(), "received_at", "journal", "position"
+    )
+    is_best = sql.col("origin").isNull() | (sql.col("_copy") == 1)
+    return parsed.withColumn("_copy", sql.row_number().over(copies)).where(is_best).drop("_copy")
 
-    Of a stream, the later copy is dropped when it comes within this time after the earlier one, by the clock
-    of the pipeline. By the time of reception, a journal that was out of reach for longer would be too late,
-    and its rows would be dropped whether they are copies or not. A row without an id is compared as a whole.
-    """
-    rest = [name for name in rows.columns if name not in _ID]
-    parts = ["field"] if "field" in rest else []  # A message may have several readings.
-    whole = sql.when(sql.col("origin").isNull(), sql.to_json(sql.struct(*rest)))
-    keyed = rows.withColumn("_whole", sql.sha2(whole, 256))
-    key = [*_ID, *parts, "_whole"]
-    if not rows.isStreaming:
-        return keyed.dropDuplicates(key).drop("_whole")
-    seen = keyed.withColumn("_seen_at", sql.current_timestamp()).withWatermark("_seen_at", within)
-    return seen.dropDuplicatesWithinWatermark(key).drop("_whole", "_seen_at")
+
+def words(parsed: DataFrame) -> DataFrame:
+    """The ids of messages, as `seen` keeps them: `read` and `refused` have a bit for each of 64 ids in a row.
+    `copies` is how many rows there are beside the first of each id."""
+    bit = sql.expr("shiftleft(1L, CAST(sequence & 63 AS INT))")
+    is_read = sql.col("reason").isNull()
+    none = sql.lit(0).cast("long")
+    return (
+        parsed.where(sql.col("origin").isNotNull())
+        .groupBy("origin", "epoch", sql.shiftright("sequence", 6).alias("word"))
+        .agg(
+            sql.bit_or(sql.when(is_read, bit).otherwise(none)).alias("read"),
+            sql.bit_or(sql.when(is_read, none).otherwise(bit)).alias("refused"),
+            (sql.count(sql.lit(1)) - sql.bit_count(sql.bit_or(bit))).alias("copies"),
+        )
+    )
+
+
+def new_messages(parsed: DataFrame, known: DataFrame) -> DataFrame:
+    """What is not in a table yet, with `is_moved`: it is in quarantine, from a copy that could not be read,
+    and is to leave it. `known` has origin, epoch and word, with `known_read` and `known_refused`."""
+    mask = sql.expr("shiftleft(1L, CAST(sequence & 63 AS INT))")
+    found = parsed.withColumn("word", sql.shiftright("sequence", 6)).join(
+        sql.broadcast(known), on=["origin", "epoch", "word"], how="left"
+    )
+    has_read, has_refused = (
+        sql.coalesce(sql.col(name).bitwiseAND(mask) != 0, sql.lit(False))
+        for name in ("known_read", "known_refused")
+    )
+    is_new = ~has_read & (sql.col("reason").isNull() | ~has_refused)
+    return found.where(is_new).select(*parsed.columns, has_refused.alias("is_moved"))
+
+
+def _believed(at: Column, ahead_s: float) -> dict[str, Column]:
+    """A time ahead of the reception, or of the pipeline, becomes the earlier of these, and is told."""
+    now = sql.least(sql.col("received_at"), sql.current_timestamp())
+    is_ahead = at > now + sql.expr(f"INTERVAL {round(ahead_s * 1e6)} MICROSECONDS")
+    told = sql.concat(sql.lit("at is in the future ("), sql.unix_micros(at).cast("string"), sql.lit(" µs)"))
+    return {"at": sql.when(is_ahead, now).otherwise(at), "at_clamped": sql.when(is_ahead, told)}
+
+
+def _distance() -> Column:
+    """From the origin: what its own journal has before what came over a link."""
+    transport = sql.col("transport")
+    return (
+        sql.when(sql.col("broker") == sql.col("origin"), 0)
+        .when(transport == quality.SUBSCRIBER_TRANSPORT, 3)
+        .when(transport.isin(*quality.HOP_TRANSPORTS), 2)
+        .otherwise(1)
+    )
 
 
 def _meets(topic_filter: str) -> Column:

@@ -14,7 +14,7 @@ from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.html import Html
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 NONE = "–"
 MAX_ROWS = 200  # that are shown of a table
@@ -84,8 +84,9 @@ def _readings(rows: DataFrame) -> Iterator[Html]:
     sensors = rows.groupBy("sensor", "field", "unit").agg(
         sql.count("*").alias("readings"), sql.min("value").alias("least"), sql.avg("value").alias("mean"),
         sql.max("value").alias("most"), sql.min("at").alias("first"), sql.max("at").alias("last"),
+        sql.count("clamped").alias("clamped"),
     )  # fmt: skip
-    yield html.table(lines_of(sensors.orderBy("sensor", "field")), "Readings by sensor and field")
+    yield html.table(lines_of(sensors.orderBy(*_by_sensor())), "Readings by sensor and field")
 
 
 def _quarantine(rows: DataFrame) -> Iterator[Html]:
@@ -107,9 +108,24 @@ def _anomalies(rows: DataFrame) -> Iterator[Html]:
     sensors = rows.groupBy("sensor", "field", "reason").agg(
         sql.count("*").alias("readings"), sql.max(sql.abs("score")).alias("highest score")
     )
-    yield html.table(lines_of(sensors.orderBy("sensor", "field", "reason")), "By sensor and reason")
+    yield html.table(lines_of(sensors.orderBy(*_by_sensor(), "reason")), "By sensor and reason")
     strange = rows.where("is_anomaly").orderBy(sql.desc_nulls_last(sql.abs("score")), "at")
     yield html.table(lines_of(strange), f"Anomalies, at most {MAX_ROWS}, by score")
+
+
+def _late(rows: DataFrame) -> Iterator[Html]:
+    behind = sql.unix_micros("newest_at") / 1e6 - sql.unix_micros("at") / 1e6
+    sensors = rows.groupBy("sensor", "field").agg(
+        sql.count("*").alias("readings"), sql.max(behind).alias("s behind, at most"),
+        sql.min("at").alias("first"), sql.max("at").alias("last"),
+    )  # fmt: skip
+    yield html.table(lines_of(sensors.orderBy(*_by_sensor())), "Too late to be judged, by sensor")
+
+
+def _by_sensor() -> tuple[Column, ...]:
+    """By number where the name is one: 2 before 10."""
+    number = sql.col("sensor").try_cast("double")
+    return (sql.asc_nulls_last(number), sql.col("sensor"), sql.col("field"))
 
 
 def _plain(rows: DataFrame) -> Iterator[Html]:
@@ -139,4 +155,5 @@ TABLES: Mapping[str, TableSection] = {
     "quality": TableSection("Quality of links and subscribers", _plain),
     "gaps": TableSection("Gaps by message id", _plain),
     "anomalies": TableSection("Anomalies", _anomalies),
+    "late": TableSection("Late readings", _late),
 }

@@ -17,7 +17,7 @@ from hedgerow.pipeline.files import replace_text
 from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.page import PageSection, table_sections
 from hedgerow.pipeline.report.sections import added_sections
-from hedgerow.pipeline.tables import check_form, read_table, table_place
+from hedgerow.pipeline.tables import check_form, form_of, read_table, table_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,10 +32,10 @@ def write_report(
     page: Path,
     tables: str | Path | None,
     added: Iterable[PageSection] = (),
-    form: str = "parquet",
+    form: str | None = None,
 ) -> None:
     """Write the page: what was added, then the tables in the directory `tables`, if there is one. `form` is
-    that of the bronze table. HedgerowError: the page cannot be written."""
+    that of the bronze table, None: that which it has. HedgerowError: the page cannot be written."""
     sections = list(added)
     if tables is not None:
         more = {name: shown for each in added_sections() for name, shown in each.tables().items()}
@@ -57,12 +57,14 @@ def render(sections: list[PageSection]) -> str:
     return html.page(TITLE, parts)
 
 
-def _read(spark: SparkSession, tables: str, name: str, form: str) -> DataFrame | None:
-    """None: it is not there, or has no file yet. Bronze alone may be of another form than Parquet."""
-    check_form(form)
+def _read(spark: SparkSession, tables: str, name: str, form: str | None) -> DataFrame | None:
+    """None: it is not there, or has no file yet."""
+    if form is not None:
+        check_form(form)
     try:
-        if form != "parquet" and name == "bronze":
-            return read_table(spark, tables, name, form)
+        found = form if form is not None and name == "bronze" else form_of(tables, name)
+        if found in ("delta", "iceberg"):
+            return read_table(spark, tables, name, found)
         return spark.read.parquet(table_place(tables, name))
     except (AnalysisException, HedgerowError):
         return None

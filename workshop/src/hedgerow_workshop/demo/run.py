@@ -11,6 +11,7 @@ import asyncio
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -107,7 +108,11 @@ class Demo:
             status = self.sum_up(story, failure)
             if self._options.goes_on and not self._stop.is_set():
                 self._terminal.head(f"the farm goes on; look at {story.dashboard}; Ctrl-C ends it")
-                await self._unless_stopped(story.go_on())
+                try:
+                    await self._unless_stopped(story.go_on())
+                except HedgerowError as error:
+                    self._terminal.say(f"the farm does not go on: {error}")
+                    status = FAILED
         return status
 
     def _heed_signals(self) -> None:
@@ -137,6 +142,7 @@ class Demo:
 
     async def start(self, stack: AsyncExitStack) -> Story:
         say = self._terminal.say
+        began_at = time.monotonic()
         multicast, reason = await robots.find_multicast(self.directory)
         farm = await stack.enter_async_context(DemoFarm(self.directory, multicast))
         await farm.start()
@@ -156,7 +162,9 @@ class Demo:
         cast = Cast(farm, people, watch, None, pipeline)
         if multicast is not None:
             cast.robots = await stack.enter_async_context(Robots(people, clients, multicast))
-        return Story(cast, filters, self._terminal, self._options.seconds)
+        story = Story(cast, filters, self._terminal, self._options.seconds)
+        story.took["the farm's start"] = time.monotonic() - began_at
+        return story
 
     def _start_spark(self, stack: AsyncExitStack, farm: DemoFarm) -> spark.PipelineProgram | None:
         if not self._options.with_spark:

@@ -1,8 +1,9 @@
 """The pipeline over the farm's journals: one process, which is started first, since Spark takes its time.
 
-All jobs run in it. At the end its tables are read from here, without Spark, and beside them stands what was
-published. Nobody reads them afterwards, so that it is killed, with Java and the workers that it has started:
-they would go on writing where all files are about to be removed.
+All jobs run in it. Where it fails, as on a machine that is too busy for Spark's own patience, it is started
+again a few times, and goes on from its checkpoints. At the end its tables are read from here, without Spark,
+and beside them stands what was published. Nobody reads them afterwards, so that it is killed, with Java and
+the workers that it has started: they would go on writing where all files are about to be removed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from hedgerow_workshop.lab.harness.programs import LabProgram
 from hedgerow_workshop.programs import descendants
 from hedgerow_workshop.tables import load_rows
 
+MAX_STARTS = 3
 GONE_S = 10.0
 POLL_S = 0.01
 # Java's second compiler is for programs that run longer: it took 16 of 46 s of processor time until the plan.
@@ -75,8 +77,12 @@ def why_not() -> str:
 class PipelineProgram(LabProgram):
     def __init__(self, directory: Path, journals: Path) -> None:
         super().__init__("Spark", directory)
-        self.started_at = 0.0
+        self.started_at = 0.0  # for the first time
         self.asked_at = 0.0
+        self.starts = 0
+        self._launched_at = 0.0  # for the last time, as files have it
+        self.asked_of = 0  # which start
+        self._command: list[str] = []
         self.tables = directory / "tables"
         self._journals = journals
         self._temporary = directory / "tmp"
@@ -90,8 +96,31 @@ class PipelineProgram(LabProgram):
         # What Spark and Java put aside is in our directory, and gone with it.
         options = f"-Djava.io.tmpdir={self._temporary} {JAVA}"
         environment = [f"TMPDIR={self._temporary}", f"JAVA_TOOL_OPTIONS={options}"]
+        self.run(["/usr/bin/env", *environment, sys.executable, "-m", "hedgerow", *words])
+
+    def run(self, command: list[str]) -> None:
         self.started_at = time.monotonic()
-        self.launch(["/usr/bin/env", *environment, sys.executable, "-m", "hedgerow", *words])
+        self._command = command
+        self._launch()
+
+    def _launch(self) -> None:
+        self.starts += 1
+        self._launched_at = time.time()
+        self.launch(self._command)
+
+    def start_again(self) -> bool:
+        """After it has ended by itself. False: it has failed too often."""
+        self.end()
+        if self.starts >= MAX_STARTS:
+            return False
+        self._launch()
+        return True
+
+    @property
+    def is_under_way(self) -> bool:
+        """Has it told of a job since it was last started?"""
+        told = (self.tables / progress.DIRECTORY).glob("*.json")
+        return any(each.stat().st_mtime >= self._launched_at for each in told)
 
     def end(self) -> None:
         if self.process is None:
@@ -135,19 +164,27 @@ class PipelineProgram(LabProgram):
             yield row["journal"], key_of(Message(row["topic"], row["payload"], id=message_id))
 
     def summarise(self) -> None:
-        """Have the job `quality`, which is no stream, calculated with all that is there."""
+        """Have the job `quality`, which is no stream, calculated with all that is there, once it runs."""
         self.asked_at = time.time()
-        self.send(signal.SIGUSR1)
+        self.asked_of = 0
+        self._ask()
+
+    def _ask(self) -> None:
+        """Before it is under way the signal would end it."""
+        if self.asked_of != self.starts and self.is_under_way and not self.has_ended:
+            self.asked_of = self.starts
+            self.send(signal.SIGUSR1)
 
     def has_learned(self) -> bool:
         """Are the jobs done with what is in bronze, and `quality` since it was asked for?"""
+        self._ask()
         found = progress.load(self.tables)
         if "quality" not in found or found["quality"].state != "finished":
             return False
         if (self.tables / progress.DIRECTORY / "quality.json").stat().st_mtime < self.asked_at:
             return False
         taken = {job: each.total_rows for job, each in found.items()}
-        if min(taken.get(job, 0) for job in ("readings", "quarantine")) < taken.get("ingest", 0):
+        if taken.get("readings", 0) < taken.get("ingest", 0):
             return False
         tables = str(self.tables)
         numbers = sum(row["value"] is not None for row in load_rows(tables, "readings", ("value",)))

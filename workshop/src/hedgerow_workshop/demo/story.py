@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hedgerow.errors import HedgerowError, counted
@@ -60,10 +61,18 @@ class InSpark:
     unread: int = 0
     """Rows of the journals that were not in bronze in time: nothing is said of what is missing there."""
     learned: Learned | None = None
+    failures: int = 0
+    """How often it was started again."""
+    has_no_plan: bool = False
+    """None came in time."""
+    gave_up: str = ""
+    """Why the rest of the story goes on without it."""
 
     @property
     def is_wrong(self) -> bool:
         found = self.reckoning
+        if self.gave_up or self.has_no_plan:
+            return True
         return found is not None and (bool(found.doubled) or (bool(found.lost) and not self.unread))
 
 
@@ -74,6 +83,8 @@ class Story:
         self.ledger = Ledger(filters)
         self.measured: dict[str, float] = {}
         """Seconds, by what took them; without what the story did not come to."""
+        self.took: dict[str, float] = {}
+        """Seconds of each part, without what it waited for the story's own pace."""
         self.in_spark = None if cast.pipeline is None else InSpark()
         self.people = cast.people
         self.dashboard = cast.farm.dashboard
@@ -87,15 +98,26 @@ class Story:
         self._step = 0
 
     async def tell(self) -> None:
-        steps = (self._find, self._kill, self._cut, self._drive, self._plan)
-        for number, step in enumerate(steps, 1):
+        steps = {
+            "finding": self._find,
+            "the kill": self._kill,
+            "the cut": self._cut,
+            "the drive": self._drive,
+            "the plan": self.follow_plan,
+        }
+        for number, (name, step) in enumerate(steps.items(), 1):
             self._step = number
-            text = await step()
+            with self._timed(name):
+                text = await step()
             self._terminal.step(f"{number}/{STEPS}", time.monotonic() - self._began_at, text)
             await self._linger(self._began_at + self._seconds * number / STEPS)
 
     async def end(self) -> None:
         """Mend what is broken, and let what is on its way arrive."""
+        with self._timed("mending"):
+            await self._mend()
+
+    async def _mend(self) -> None:
         farm, people = self._cast.farm, self.people
         self._doing = "waiting for what is on its way"
         people.pause()
@@ -110,13 +132,17 @@ class Story:
 
     async def look_into_spark(self) -> None:
         """When nothing is published any more: is all of it in bronze, and what have the jobs learned?"""
-        pipeline, found = self._cast.pipeline, self.in_spark
-        if pipeline is None or found is None:
-            return
+        if self._cast.pipeline is not None and self.in_spark is not None:
+            with self._timed("a look into Spark"):
+                await self._look_into(self._cast.pipeline, self.in_spark)
+
+    async def _look_into(self, pipeline: PipelineProgram, found: InSpark) -> None:
         self._doing = "waiting for Spark to have read the journals"
         began_at = time.monotonic()
-        if await self._is_within(lambda: not pipeline.unread(), INGESTED_S):
+        if await self._is_within(lambda: bool(found.gave_up) or not pipeline.unread(), INGESTED_S):
             self._note("all in Spark", time.monotonic() - began_at)
+        if found.gave_up:
+            return
         found.unread = pipeline.unread()
         published = self.ledger.acknowledged
         found.reckoning = await asyncio.to_thread(lambda: reckon(published, pipeline.keys()))
@@ -124,7 +150,8 @@ class Story:
             return
         self._doing = "waiting for what Spark makes of it"
         pipeline.summarise()
-        if await self._is_within(pipeline.has_learned, LEARNED_S):
+        is_over = lambda: bool(found.gave_up) or pipeline.has_learned()  # noqa: E731
+        if await self._is_within(is_over, LEARNED_S) and not found.gave_up:
             found.learned = await asyncio.to_thread(pipeline.learned)
 
     async def go_on(self) -> None:
@@ -173,9 +200,7 @@ class Story:
         await farm.revive(SOUTH)
         back_at = time.monotonic()
         await self._through(ledger, back_at, self._places, self._listeners, f"{SOUTH} to be heard again")
-        await self._until(
-            lambda: not ledger.waiting(self._listeners, back_at), "what was published meanwhile"
-        )
+        await self.until(lambda: not ledger.waiting(self._listeners, back_at), "what was published meanwhile")
         caught_up_at = time.monotonic()
         self._note("healed", healed_at - killed_at)
         self._note("all caught up", caught_up_at - back_at)
@@ -187,7 +212,7 @@ class Story:
     async def _cut(self) -> str:
         farm, ledger = self._cast.farm, self.ledger
         # Else what has just passed the link would be counted as what passed it while it was cut.
-        await self._until(lambda: not ledger.lost, "what is on its way")
+        await self.until(lambda: not ledger.lost, "what is on its way")
         self._doing = "the internet link is gone"
         farm.cut_internet()
         cut_at = time.monotonic()
@@ -200,9 +225,7 @@ class Story:
         waited = ledger.lost
         farm.restore_internet()
         self._doing = "the internet link is back"
-        await self._until(
-            lambda: not ledger.waiting(self._listeners, restored_at), "what waited for the link"
-        )
+        await self.until(lambda: not ledger.waiting(self._listeners, restored_at), "what waited for the link")
         delivered_at = time.monotonic()
         self._note("internet back", delivered_at - restored_at)
         by_robots = f" and {robots} of the robots" if self._cast.robots is not None else ""
@@ -222,7 +245,7 @@ class Story:
         texts.append(f"at {SOUTH} in {await self._hand_over(SOUTH):.1f} s")
         texts.append(f"at the {HOUSE} in {await self._hand_over(HOUSE):.1f} s")
         home_at = time.monotonic()
-        await self._until(lambda: not ledger.waiting(self._listeners, home_at), "what waited for the tractor")
+        await self.until(lambda: not ledger.waiting(self._listeners, home_at), "what waited for the tractor")
         return (
             f"the tractor drives, {DRIVE_S:g} s of it without a link; its topics are handed over "
             f"{', '.join(texts)}, and everything has arrived"
@@ -235,7 +258,7 @@ class Story:
         watch = self._cast.watch
         watch.begin()
         self._cast.farm.arrive(station)
-        await self._until(lambda: watch.delegated_s(station) is not None, f"topics delegated to {station}")
+        await self.until(lambda: watch.delegated_s(station) is not None, f"topics delegated to {station}")
         delegated_s = watch.delegated_s(station)
         assert delegated_s is not None
         through_at = await self._through(
@@ -249,14 +272,17 @@ class Story:
         self._note(f"hand-over to {station}", taken_s)
         return taken_s
 
-    async def _plan(self) -> str:
-        pipeline, watch = self._cast.pipeline, self._cast.watch
+    async def follow_plan(self) -> str:
+        cast, watch = self._cast, self._cast.watch
+        self._doing = "waiting for the plan of hot topics from Spark"
+        await self._is_within(lambda: cast.pipeline is None or watch.plan is not None, PLAN_PATIENCE_S)
+        pipeline = cast.pipeline
         if pipeline is None:
             return "no plan of hot topics: the pipeline does not run"
-        self._doing = "waiting for the plan of hot topics from Spark"
-        await self._until(lambda: watch.plan is not None, "a plan from Spark", PLAN_PATIENCE_S)
-        assert watch.plan is not None
-        assert watch.planned_at is not None
+        if watch.plan is None or watch.planned_at is None:
+            if self.in_spark is not None:
+                self.in_spark.has_no_plan = True
+            return f"no plan of hot topics has come from Spark within {PLAN_PATIENCE_S:g} s"
         after_s, kept = watch.planned_at - pipeline.started_at, counted(watch.plan["topics"], "topic")
         self._note("plan", after_s)
         return (
@@ -270,14 +296,14 @@ class Story:
         self, ledger: Ledger, since: float, places: Collection[str], listeners: Collection[str], what: str
     ) -> float:
         try:
-            await self._until(lambda: ledger.through_at(since, places, listeners) is not None, what)
+            await self.until(lambda: ledger.through_at(since, places, listeners) is not None, what)
         except StoryError as error:
             raise StoryError(f"{error}; not heard: {ledger.unheard(since, places, listeners)}") from None
         through_at = ledger.through_at(since, places, listeners)
         assert through_at is not None
         return through_at
 
-    async def _until(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    async def until(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
         if not await self._is_within(condition, patience_s):
             raise StoryError(f"step {self._step}: waited {patience_s:g} s in vain for {what}")
 
@@ -299,10 +325,33 @@ class Story:
         cast.people.check()
         if cast.robots is not None:
             cast.robots.check()
-        if cast.pipeline is not None:
-            cast.pipeline.check()
+        self._look_after_spark()
         self._terminal.progress(self._progress())
         await asyncio.sleep(POLL_S)
+
+    def _look_after_spark(self) -> None:
+        """The farm does not need Spark: if it fails it is started again, and in the end left out."""
+        pipeline, found = self._cast.pipeline, self.in_spark
+        if pipeline is None or found is None or not pipeline.has_ended:
+            return
+        reason = pipeline.last_words()
+        if pipeline.start_again():
+            found.failures += 1
+            self._terminal.say(f"Spark has failed, and is started again, from where it was: {reason}")
+        else:
+            found.gave_up = reason
+            self._cast.pipeline = None
+            self._terminal.say(
+                f"Spark has failed {pipeline.starts} times; the farm goes on without it: {reason}"
+            )
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        began_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self.took[part] = time.monotonic() - began_at
 
     def _progress(self) -> str:
         ledger = self.ledger

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from hedgerow.errors import counted
+
 if TYPE_CHECKING:
     from hedgerow_workshop.demo.story import InSpark, Story
 
@@ -24,6 +26,10 @@ def summary_lines(story: Story, is_whole: bool) -> Iterator[str]:
         yield from _in_spark(story.in_spark)
     if story.measured:
         yield "times: " + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in story.measured.items())
+    if story.took:
+        total = sum(story.took.values())
+        parts = ", ".join(f"{part} {seconds:.1f} s" for part, seconds in story.took.items())
+        yield f"it took {total:.1f} s: {parts}"
     people = story.people
     yield (
         f"beside them, sensors sent {people.readings_sent:,} UDP datagrams, of which the farmer heard "
@@ -33,6 +39,13 @@ def summary_lines(story: Story, is_whole: bool) -> Iterator[str]:
 
 def _in_spark(found: InSpark) -> Iterator[str]:
     reckoning = found.reckoning
+    if found.failures:
+        yield f"Spark failed and was started again: {counted(found.failures, 'time')}"
+    if found.gave_up:
+        yield f"Spark failed for good: {found.gave_up}"
+    if reckoning is None and found.gave_up:
+        yield "in Spark: nothing to compare"
+        return
     if reckoning is None:
         yield "in Spark: not compared, since it was ended before"
         return
