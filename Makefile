@@ -15,7 +15,7 @@ INSTALLED := .venv/.installed
 EXTRAS := dash,spark
 TOOLS := .venv/.tools
 TOOL_EXTRAS := lake,test,dev
-PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+PIP_INSTALL = $(BIN)/python tools/install_packages.py -c constraints.txt
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -r fEs --durations=10
 
 # Programs that tools/install-strangers fetched; a plain user's PATH lacks the sbin folders.
@@ -31,7 +31,7 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml workshop/pyproject.toml constraints.txt
 	@[ -x $(BIN)/pip ] || tools/create-venv
-	@echo "installing Hedgerow into .venv, which takes a minute or more: Spark is a large part of it"
+	@echo "installing Hedgerow into .venv, which takes a minute or more: Spark is the largest part, 400 MB"
 	@$(PIP_INSTALL) -e '.[$(EXTRAS)]' -e ./workshop
 	@touch $@
 

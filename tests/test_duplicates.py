@@ -322,3 +322,27 @@ def test_of_a_giver_with_several_lives_in_use_only_old_ids_are_forgotten() -> No
     assert log.forgotten > 0
     assert log.seen(message_id(38 * PAGE, origin="giver~a"))
     assert log.seen(message_id(38 * PAGE, origin="giver~b"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4_200), st.integers(1, 300)), max_size=20))
+def test_a_run_is_noted_as_its_numbers_are(runs: list[tuple[int, int]]) -> None:
+    """All or none of it: the rest is for whoever looks at each."""
+    life, one_by_one = DuplicateLog().life("a", 1), DuplicateLog().life("a", 1)
+    for first, count in runs:
+        numbers = range(first, first + count)
+        seen = [one_by_one.seen(number) for number in numbers]
+        if life.note_run(first, count):
+            assert not any(seen)
+        else:
+            assert [life.seen(number) for number in numbers] == seen
+
+
+@given(st.lists(st.integers(0, 4_200), min_size=1, max_size=50), st.lists(st.integers(0, 4_200)))
+def test_all_that_is_noted_is_known_and_nothing_else(noted: list[int], others: list[int]) -> None:
+    life = DuplicateLog().life("a", 1)
+    life.note_all(noted)
+    life.note_all(range(noted[0], noted[0] + 5))
+    known = {*noted, *range(noted[0], noted[0] + 5)}
+    assert [life.seen(number) for number in dict.fromkeys(others)] == [
+        number in known for number in dict.fromkeys(others)
+    ]

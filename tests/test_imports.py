@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "hedgerow"
 WORKSHOP = ROOT / "workshop" / "src" / "hedgerow_workshop"
 
-VOCABULARY = {"message", "topics", "errors", "rates", "duplicates", "compiling"}
+VOCABULARY = {"message", "topics", "errors", "rates", "duplicates", "origins", "compiling"}
 CORE = VOCABULARY | {"mqtt", "broker"}
 NODE = CORE | {"node"}
 DISK = {"log"}  # Files of frames, for the node's store and for the journal
@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": VOCABULARY,
     "rates": VOCABULARY,
     "duplicates": VOCABULARY,
+    "origins": set(),
     "compiling": set(),
     "native": set(),
     "extras": set(),

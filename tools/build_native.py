@@ -31,11 +31,14 @@ COMPILED = (
     "broker/*.py",
     "log/*.py",
     "node/clock.py",
+    "node/eventlog.py",
     "node/far_link.py",
+    "node/history.py",
     "node/link.py",
     "node/listener.py",
     "node/message_log.py",
     "node/open_sockets.py",
+    "node/poller.py",
     "node/server.py",
     "node/websocket.py",
 )
@@ -46,7 +49,6 @@ PLAIN = {
     "broker/roles.py": "as are those of the broker",
     "broker/observer.py": "observers too",
     "broker/events.py": "mypyc does not know ClassVar in a dataclass",
-    "node/listener.py": "nor the slots of a socket's class",
 }
 """Those among them that stay as they are, and why."""
 

@@ -11,16 +11,18 @@ push out the others. An id that was forgotten is new when it comes again: twice 
 that was used within `least_age_s` is kept nevertheless, until the log takes `MOST_GROWTH` times its size.
 
 Whoever gives ids under an alias (`broker/ids.py`) can make up as many origins as it likes. So the lives of
-one giver have no more than a quarter either, together.
+one giver have no more than a quarter either, together; of these the one that grows gives its own pages, once
+it has more than its share.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hedgerow.message import MessageId
+from hedgerow.origins import OF_TOPIC
 
 DEFAULT_BYTES = 16 * 1024 * 1024
 MAX_LIVES = 16_384  # A stranger may invent an origin for every message.
@@ -33,7 +35,9 @@ LIFE_BYTES = 400  # of a life without its pages and its name
 PageKey = tuple[str, int, int]
 """Origin, epoch, and which page of that life."""
 
+_OF_TOPICS = f"!{OF_TOPIC}:"
 _PAGE_SHIFT = 11
+_PAGE_MASK = (1 << _PAGE_SHIFT) - 1
 _BITS_BYTES = (1 << _PAGE_SHIFT) // 8
 _BYTE_MASK = _BITS_BYTES - 1
 
@@ -93,6 +97,31 @@ class Life:
         bits[index] = byte | bit
         return False
 
+    def note_run(self, first: int, count: int) -> bool:
+        """Note so many in a row at once, if they are new and all on the page that was used last. False: each
+        has to be looked at, and none is noted."""
+        number = first >> _PAGE_SHIFT
+        page = self.pages.get(number)
+        if page is None or page is not self._log.latest or first + count - 1 >> _PAGE_SHIFT != number:
+            return False
+        begin = first & _PAGE_MASK
+        begin_byte, end_byte = begin >> 3, begin + count + 7 >> 3
+        bits = page.bits
+        held = int.from_bytes(bits[begin_byte:end_byte], "little")
+        new = (1 << count) - 1 << (begin & 7)
+        if held & new:
+            return False
+        bits[begin_byte:end_byte] = (held | new).to_bytes(end_byte - begin_byte, "little")
+        return True
+
+    def note_all(self, sequences: Sequence[int]) -> None:
+        """From now on these were here."""
+        first, count = sequences[0], len(sequences)
+        if list(sequences) == list(range(first, first + count)) and self.note_run(first, count):
+            return
+        for sequence in sequences:
+            self.seen(sequence)
+
 
 class Giver:
     """The lives under the aliases of one user or link."""
@@ -110,7 +139,7 @@ def giver_of(origin: str) -> str | None:
     name, is_alias, _ = origin.partition("~")
     if not is_alias:
         return None
-    return "!as:" if name.startswith("!as:") else name  # There is one for each pair of topics.
+    return _OF_TOPICS if name.startswith(_OF_TOPICS) else name  # There is one for each pair of topics.
 
 
 class DuplicateLog:
@@ -139,6 +168,7 @@ class DuplicateLog:
     def set_bounds(self, max_bytes: int, least_age_s: float) -> None:
         """Of a log that may be full already."""
         self._max_bytes, self._least_age_s = max_bytes, least_age_s
+        self._max_lives = max(MAX_LIVES, max_bytes // (LIFE_BYTES + PAGE_BYTES))
         self._max_pages_of_a_life = max(1, max_bytes // MOST_OF_ONE // PAGE_BYTES)
         self._make_room()
 
@@ -243,8 +273,10 @@ class DuplicateLog:
         while len(giver.lives) > self._max_lives // MOST_OF_ONE:
             self._forget_life(next(iter(giver.lives)))
         while len(giver.lives) > 1 and giver.bytes > self._max_bytes // MOST_OF_ONE:
-            # By pages: a life that is in use has old ones, too.
-            oldest = next(iter(giver.lives))
+            # By pages: a life that is in use has old ones, too. One that grows beyond what each of them may
+            # have gives its own, so that whoever sends much does not have those forgotten that send little.
+            is_large = len(life.pages) > 1 and len(life.pages) * PAGE_BYTES * len(giver.lives) > giver.bytes
+            oldest = life if is_large else next(iter(giver.lives))
             if not oldest.pages:
                 self._forget_life(oldest)
             elif self._is_young(page := next(iter(oldest.pages.values()))):

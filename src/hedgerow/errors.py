@@ -7,6 +7,8 @@ the one function that turns it into a reason code and a close.
 
 from __future__ import annotations
 
+import re
+
 
 class HedgerowError(Exception):
     """Base of every error of this package."""
@@ -58,6 +60,20 @@ class RefusedError(HedgerowError):
 def printable(text: str) -> str:
     """A stranger's words, for a log or a terminal: none of them ends a line or moves the cursor."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+# C0, C1, and the separators at which programs that know Unicode begin a new line, or reverse the text.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def escape_controls(text: str, keep: str = "") -> str:
+    """A stranger's words with what commands a terminal written out, such as \\x1b; `keep` stays as it is."""
+
+    def escape(found: re.Match[str]) -> str:
+        letter = found[0]
+        return letter if letter in keep else letter.encode("unicode_escape").decode()
+
+    return _CONTROLS.sub(escape, text)
 
 
 def counted(number: int, what: str) -> str:

@@ -36,10 +36,19 @@ def _is_for_sidecar(name: str) -> bool:
     )
 
 
+OF_CLIENTS = {
+    "access.anonymous",
+    "access.empty_client_ids",
+    "access.maximum_qos",
+    "access.origins",
+    "access.retain_available",
+}
+
+
 def _is_for_dashboard(name: str) -> bool:
     return name in ("id", "http", "https", "tls.certificate", "tls.key") or (
         name.startswith(("access.", "log.", "limits.", "federation."))
-        and name not in {"access.anonymous", "access.origins", "federation.enabled"} | OF_SIDECARS
+        and name not in {*OF_CLIENTS, "federation.enabled", *OF_SIDECARS}
     )
 
 

@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 from hedgerow.errors import TopicError
 
 MAX_TOPIC_BYTES = 65_535  # MQTT-4.7.3-3: the length field has two bytes.
-MAX_LEVELS = 200  # Bounds the depth of every tree: a peer may send 65,535 slashes.
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -52,8 +51,6 @@ def _validate(text: str, what: str) -> None:
         raise TopicError(f"{what} contains a surrogate, which UTF-8 forbids [MQTT-1.5.4-1]") from None
     if size > MAX_TOPIC_BYTES:
         raise TopicError(f"{what} of {size} bytes is longer than {MAX_TOPIC_BYTES} [MQTT-4.7.3-3]")
-    if text.count("/") >= MAX_LEVELS:
-        raise TopicError(f"{what} has more than {MAX_LEVELS} levels")
 
 
 STATUS_PREFIX = "$hedgerow/status/"  # and a node's id: what each tells of itself, to the whole fabric

@@ -435,6 +435,29 @@ def test_an_administrator_may_from_anywhere_whatever_the_acl_says() -> None:
     assert code_of(anna, NEW_BRIDGE, TEXT) == 0
 
 
+@pytest.mark.parametrize("rules", ["user bob\ntopic readwrite b/#", "user anna\ntopic deny $SYS/#"])
+def test_an_administrator_hears_outcomes_and_states_whatever_the_acl_says(rules: str) -> None:
+    scene = Scene(access=Access(Acl.parse(rules, "acl")), verifies_passwords=True)
+    scene.broker.administrators = frozenset({"anna"})
+    anna = scene.commander("192.0.2.1", username="anna", password=b"x")
+    for topic in RESULT, "b/secret":
+        anna.send(Subscribe(1, [Subscription(topic, 1)]))
+        (answer,) = anna.take()
+        assert isinstance(answer, Suback)
+        assert answer.reason_codes == [1 if topic == RESULT else Reason.NOT_AUTHORIZED]
+    code, (heard,) = command(anna, NEW_BRIDGE, TEXT)
+    assert (code, heard.topic, json.loads(heard.payload)["ok"]) == (0, RESULT, True)
+    scene.bridges.states.append(("north", {"state": "up"}))
+    scene.commands.publish_states(scene.now)
+    anna.send(Subscribe(1, [Subscription(state_topic("+"), 1)]))
+    assert state_topic("north") in [each.topic for each in anna.take() if isinstance(each, Publish)]
+    scene.broker.administrators = frozenset()
+    scene.broker.set_access(scene.broker.access)
+    scene.bridges.states.append(("north", {"state": "waiting"}))
+    scene.commands.publish_states(scene.now)
+    assert anna.take() == []
+
+
 @pytest.mark.parametrize("username", ["bob", None])
 def test_where_there_are_administrators_nobody_else_on_this_machine_may(username: str | None) -> None:
     scene = Scene(verifies_passwords=True)

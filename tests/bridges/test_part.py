@@ -150,7 +150,16 @@ async def test_what_cannot_be_read_is_refused_and_changes_nothing(text: str, rea
         assert not near.arrived[STATE]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.0.0.2"])
+async def test_an_unspecified_address_is_oneself() -> None:
+    async with running() as here, watching(here) as (near,):
+        for number, host in enumerate(("0.0.0.0", "0x7f000001", "::ffff:0.0.0.0"), 1):
+            near.command(NEW, section(f"{host}:{here.listening[0][1]}"))
+            await until(lambda number=number: len(near.results) == number, "the outcome")  # type: ignore[misc]
+            assert near.results[-1]["ok"] is False
+            assert "is this node itself" in near.results[-1]["reason"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.0.0.2", "0x7f000001"])
 async def test_a_bridge_to_oneself_is_refused(host: str) -> None:
     everywhere = (Address("::1", 0),) if ":" in host else (Address("0.0.0.0", 0),)
     if ":" in host and not _has_ipv6():

@@ -78,7 +78,7 @@ def test_a_line_is_written_without_the_defaults_at_its_end(line: TopicLine, text
         ('"a" out', "begins with a quotation mark"),
         ("$share/group/a in", "a shared subscription"),
         ("a in 0 l/ $share/group/", "remote side: a shared subscription"),
-        ("/" * 200, "local side: topic filter has more than 200 levels"),
+        ("/" * 65_536, "local side: topic filter of 65536 bytes is longer than 65535"),
     ],
 )
 def test_a_wrong_line_is_told_in_words(text: str, reason: str) -> None:

@@ -58,6 +58,7 @@ class FakeStore:
         self.next_position = 1
         self.segments: list[int] = []
         """Where each begins."""
+        self.shrunk: list[tuple[int, int, int]] = []
         self.chunks: dict[tuple[int, int], Chunk] = {}
         self.deliveries: dict[tuple[int, int], Delivery] = {}
         self.received: dict[tuple[int, int], bool] = {}
@@ -99,6 +100,13 @@ class FakeStore:
                 for table in tables:
                     for place in [place for place in table if place[0] == key]:
                         del table[place]
+        for begin, end, runs in changes.sparse:
+            needed = {position for first, count in runs for position in range(first, first + count)}
+            assert not {each for _, each in self.waits if begin <= each < end} - needed, "somebody needs it"
+            for position in range(begin, end):
+                if position not in needed:
+                    self.log.pop(position, None)
+            self.shrunk.append((begin, self.segment_bytes(begin), len(needed)))
         for begin, end in changes.removed:
             assert not any(begin <= position < end for _, position in self.waits), "somebody needs it"
             self.segments.remove(begin)
@@ -114,6 +122,11 @@ class FakeStore:
             (changes.retained, self.retained),
             (changes.kept, self.kept),
         ]
+
+    def segment_bytes(self, first: int) -> int:
+        end = next((each for each in self.segments if each > first), self.next_position)
+        here = (each for position, each in self.log.items() if first <= position < end)
+        return sum(each.message.size + 64 for each in here)
 
     @property
     def is_empty(self) -> bool:
@@ -158,7 +171,7 @@ class FakeStore:
         return Snapshot(
             [replace(record) for record in self.sessions.values()],
             [(key, replace(record)) for (key, _), record in self.subscriptions.items()],
-            [(first, 1) for first in self.segments],
+            [(first, self.segment_bytes(first)) for first in self.segments],
             self.next_position,
             [(key, copy_of(chunk)) for (key, _), chunk in sorted(self.chunks.items())],
             deliveries,
@@ -323,6 +336,8 @@ class World:
         changes, self._taken = self._taken, None
         assert changes is not None
         self.store.write(changes)
+        shrunk, self.store.shrunk = self.store.shrunk, []
+        self.broker.segments_shrunk(shrunk)
         self.broker.changes_committed(self.now)
         return True
 

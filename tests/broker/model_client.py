@@ -65,8 +65,11 @@ class ModelClient:
         if self.version == MQTT_5:
             properties = {"session_expiry_interval": KEPT, "receive_maximum": self.receive_maximum}
         self.lose()
-        self.connection = self.world.open()
+        self.connection = self.open()
         self.connection.send(Connect(self.client_id, self.version, self.renewing, properties=properties))
+
+    def open(self) -> Client:
+        return self.world.open()
 
     def renew(self) -> None:
         """Forget the session, and connect with a clean start until one is accepted."""

@@ -228,7 +228,7 @@ def test_an_unknown_version_is_told_so_in_the_words_of_3_1_1() -> None:
 def test_a_malformed_connect_of_an_older_version_is_closed_without_an_answer(version: int) -> None:
     client = World().open()
     data = bytearray(codec.encode(Connect("a", version), version))
-    data[-6] |= 1  # the reserved flag
+    data[-6] |= 8  # a will QoS, and no will
     client.send_bytes(bytes(data))
     assert client.closed
     assert client.take_bytes() == b""
@@ -462,3 +462,17 @@ def test_publications_before_the_connack_are_taken() -> None:
     client = world.open()
     client.send(Connect("a"), Publish("t", b"x", 1, packet_id=9))
     assert client.take()[1:] == [Puback(9, Reason.NO_MATCHING_SUBSCRIBERS)]
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+def test_a_node_may_ask_for_client_identifiers(version: int) -> None:
+    """MQTT-3.1.3-6, MQTT-3.1.3-8: a server may take an empty one, and need not."""
+    world = World()
+    world.broker.takes_empty_client_ids = False
+    client = world.open()
+    client.send(Connect("", version))
+    assert client.closed
+    (answer,) = client.take()
+    assert isinstance(answer, Connack)
+    assert answer.reason_code == Reason.CLIENT_IDENTIFIER_NOT_VALID
+    assert not world.connect("a", version).closed

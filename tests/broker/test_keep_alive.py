@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hedgerow.broker.limits import Limits
-from hedgerow.mqtt.packets import MQTT_3_1_1, Disconnect, Pingreq, Pingresp, Publish
+from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, Disconnect, Pingreq, Pingresp, Publish
 from hedgerow.mqtt.reasons import Reason
 from tests.broker.harness import World
 
@@ -76,6 +76,20 @@ def test_the_server_may_set_the_keep_alive() -> None:
     assert "server_keep_alive" not in client.connack.properties
 
 
+def test_who_cannot_be_told_of_a_keep_alive_keeps_their_own() -> None:
+    """3.1.1, MQTT-3.1.2-24: one and a half times the keep-alive that the client said."""
+    world = World(Limits(keep_alive_s=20))
+    for version in MQTT_3_1, MQTT_3_1_1:
+        client = world.connect("a", version, keep_alive=100)
+        world.advance(149)
+        assert not client.closed
+        world.advance(2)
+        assert client.closed
+        client = world.connect("a", version, keep_alive=0)
+        world.advance(100_000)
+        assert not client.closed
+
+
 def test_a_client_is_not_blamed_for_what_we_did_not_read() -> None:
     """While the store does not commit we stop reading; the client's PINGREQ waits in its socket."""
     world = World(durable=True)
@@ -103,3 +117,12 @@ def test_connections_and_sessions_that_are_gone_leave_no_timers() -> None:
     for _ in range(5_000):
         world.connect("a", keep_alive=65_535, kept=True).lose()
     assert world.broker.timers_held < 3_000
+
+
+def test_a_session_that_makes_way_for_a_new_one_leaves_no_timer() -> None:
+    """With all of the old one, for as long as it would have been kept."""
+    world = World()
+    for _ in range(3_000):
+        world.connect("a", clean_start=True, properties={"session_expiry_interval": 86_400}).lose()
+    assert len(world.broker.sessions) == 1
+    assert world.broker.timers_held < 2_000

@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hedgerow.broker.events import ShareExceeded
 from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.broker.session import Session
 from hedgerow.broker.unwritten import UnwrittenMessage
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish, Subscribe, Subscription
 from hedgerow.topics import matches, split_shared
-from tests.broker.harness import World
+from tests.broker.harness import Client, World
 from tests.broker.model_client import SUBSCRIBE_ID, ModelClient
 
 TOPICS = ("t/0", "t/1")
@@ -32,7 +33,10 @@ BOUNDS = {
     "drops oldest": LogBounds(LOG_BYTES, drops_oldest=True),
     "ages": LogBounds(LOG_BYTES, AGE_S),
     "explicit": LogBounds(LOG_BYTES),
+    "shares": LogBounds(LOG_BYTES),
+    "shares, drops oldest": LogBounds(LOG_BYTES, drops_oldest=True),
 }
+OWNED = ("shares", "shares, drops oldest")  # Each client has an address of its own, and so an owner.
 LIMITS = {"explicit": Limits(in_flight=3, queue_messages=6)}
 CLIENTS = (
     (MQTT_5, 1, ("t/0", "t/+")),
@@ -46,6 +50,11 @@ GROUP = {3, 4}
 
 class Reader(ModelClient):
     """Its subscriptions have identifiers, where it can say so."""
+
+    address = "192.0.2.1"
+
+    def open(self) -> Client:
+        return self.world.open(self.address)
 
     def _send_subscribe(self) -> None:
         for topic_filter, qos in self.wanted.items():
@@ -87,6 +96,10 @@ class LogStory:
         self.clients = [
             Reader(self.world, f"client-{number}", each[0]) for number, each in enumerate(CLIENTS)
         ]
+        if kind in OWNED:
+            for number, client in enumerate(self.clients):
+                client.address = f"192.0.2.{number + 1}"
+        self.told: set[str] = set()  # owners that did without
         self.sent: dict[bytes, Sent] = {}
         self.renewed: set[int] = set()
         self.disturbed: set[int] = set()  # whose subscriptions ended at some time
@@ -233,8 +246,10 @@ class LogStory:
 
     def check_counts(self) -> None:
         broker = self.world.broker
+        self.told |= {each.owner for each in broker.take_events() if isinstance(each, ShareExceeded)}
         durability = broker.durability
         positions: Counter[int] = Counter()
+        by_owner: Counter[tuple[str, int]] = Counter()
         pending: Counter[Session] = Counter(
             owner
             for entry in durability.unwritten_entries()
@@ -261,17 +276,33 @@ class LogStory:
             unread = [each for each in here if each >= queue.cursor] if queue.unloaded else []
             assert queue.unloaded == len(unread)
             in_memory = {each.position for each in session.loaded() if each.position > 0}
-            assert in_memory <= set(here) or self.kind in ("drops oldest", "ages")
+            assert in_memory <= set(here) or self.kind in ("drops oldest", "ages", *OWNED)
             assert set(here) - set(unread) <= in_memory, "nobody would ever finish it"
             assert not set(unread) - queue.ahead & in_memory
             outbox = session.outbox
             if outbox is not None:
                 assert outbox.bytes == sum(each.size for each in session.loaded())
             positions.update(here)
+            by_owner.update((queue.owner, position) for position in here)
         segments = durability.segments
+        held: Counter[str] = Counter()
+        for segment, end in durability.needed.spans(durability.next_position):
+            for owner in segment.holders:
+                held[owner] += segment.held_by(owner, segment.count or end - segment.first)
+        assert durability.needed.held_bytes(durability.next_position) == +held
+        published = sum((Counter(each.published) for each in segments), Counter())
+        assert durability.needed.published == published
         ends = [each.first for each in segments[1:]] + [durability.next_position]
         for segment, end in zip(segments, ends, strict=False):
             needed = sum(positions[each] for each in range(segment.first, end))
+            owned = {
+                owner: sum(by_owner[owner, each] for each in range(segment.first, end))
+                for owner in {session.owner for session in broker.sessions.values()}
+                if owner
+            }
+            assert GROUP & self.disturbed or segment.holders == {
+                owner: count for owner, count in owned.items() if count
+            }
             # What a member has left is needed until another has it.
             assert segment.references == needed or (segment.references > needed and GROUP & self.disturbed)
 
@@ -311,7 +342,9 @@ class LogStory:
         copies = Counter(packet.payload for packet in client.delivered)
         _, wanted, filters = CLIENTS[index]
         for payload, sent in self.sent.items():
-            if sent.acknowledged and index in sent.owed and self.kind == "waits":
+            does_without = f"site:{client.address}" in self.told
+            is_kept = self.kind == "waits" or (self.kind == "shares" and not does_without)
+            if sent.acknowledged and index in sent.owed and is_kept:
                 assert copies[payload], f"{payload!r} was acknowledged, and lost"
             if min(sent.qos, wanted) == 2 and SHARED not in filters:
                 assert copies[payload] <= 1, f"{payload!r} came twice"
@@ -367,7 +400,7 @@ STEPS = st.one_of(
 STORIES = st.lists(STEPS, min_size=40, max_size=150)
 
 
-@settings(max_examples=60)
+@settings(max_examples=80)
 @given(st.sampled_from([*BOUNDS, "waits"]), STORIES)
 def test_what_is_counted_of_the_log_stays_true_and_all_of_it_goes(
     kind: str, steps: list[tuple[object, ...]]

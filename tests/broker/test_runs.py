@@ -1,8 +1,8 @@
-"""QoS 1 in runs: what many packets at once do is what each of them does, packet by packet."""
+"""QoS 1 and 2 in runs: what many packets at once do is what each of them does, packet by packet."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from hedgerow.broker.core import TURN_WORK
 from hedgerow.broker.deliveries import PUMP_BYTES
 from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.unreleased import FEW, MAX_BEFORE_MQTT_5
 from hedgerow.message import Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import (
@@ -24,14 +25,17 @@ from hedgerow.mqtt.packets import (
     Packet,
     Pingreq,
     Puback,
+    Pubcomp,
     Publish,
+    Pubrec,
+    Pubrel,
 )
 from hedgerow.mqtt.reasons import Reason
 from tests.broker.harness import Client, World
 from tests.broker.test_identified import connect_peer, identified
 from tests.packets import read_packets
 
-AT_LEAST_ONCE = 0x32
+RUNS = (0x32, 0x34)
 
 
 def numbered(count: int, topic: str = "t", first: int = 1, size: int = 0) -> list[Publish]:
@@ -115,12 +119,12 @@ def prepare(world: World, readers: list[str], kind: str) -> tuple[dict[str, Clie
 
 
 @st.composite
-def traffic(draw: st.DrawFn, kind: str) -> list[Publish]:
+def traffic(draw: st.DrawFn, kind: str, usual_qos: int) -> list[Publish]:
     """Mostly runs, now and then something else in between."""
     packets = []
     for number in range(draw(st.integers(2, 14))):
         topic = draw(st.sampled_from(["t"] * 8 + ["u"]))
-        qos = draw(st.sampled_from([1] * 12 + [0, 2]))
+        qos = draw(st.sampled_from([usual_qos] * 12 + [0, 1, 2]))
         payload = b"%d" % number + b"p" * draw(st.sampled_from([0, 1, 1, 1, 1, 90, 200]))
         properties: Properties = {}
         if kind == "peer":
@@ -130,7 +134,7 @@ def traffic(draw: st.DrawFn, kind: str) -> list[Publish]:
         elif kind != "mqtt 3" and draw(st.integers(0, 9)) == 0:
             properties = {"content_type": "c"}
         retain, dup = (draw(st.integers(0, 19)) == 0 for _ in range(2))
-        packet_id = number + 1 if qos else 0
+        packet_id = draw(st.sampled_from([number + 1] * 9 + [1])) if qos else 0
         packets.append(Publish(topic, payload, qos, retain, dup and qos > 0, packet_id, properties))
     return packets
 
@@ -142,7 +146,7 @@ def outcome(
     clients, publisher = prepare(world, readers, kind)
     if not short:
         ways = publisher.connection.short_path
-        publisher.connection.short_path = {first: ways[first] for first in ways if first != AT_LEAST_ONCE}
+        publisher.connection.short_path = {first: ways[first] for first in ways if first not in RUNS}
     for chunk in chunks:
         if not publisher.closed:
             publisher.send_bytes(chunk)
@@ -175,7 +179,14 @@ def outcome(
             client.send(
                 *[Puback(each.packet_id) for each in packets if isinstance(each, Publish) and each.qos == 1]
             )
+            exactly_once = [each.packet_id for each in packets if isinstance(each, Publish) and each.qos == 2]
+            client.send(*[Pubrec(each) for each in exactly_once], *[Pubcomp(each) for each in exactly_once])
             found[name + " afterwards"] = client.take()
+    if not publisher.closed:
+        found["unreleased"] = sorted(publisher.connection.connected_session().received or ())
+        publisher.send(*[Pubrel(each) for each in (*found["unreleased"], 999)])
+        found["released"] = publisher.take()
+    found["stats afterwards"] = broker.stats.packets_sent
     found["stored afterwards"] = len(world.store.waits)
     return found
 
@@ -185,7 +196,7 @@ def outcome(
 def test_a_run_does_what_its_packets_do(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(PUBLISHERS))
     readers = data.draw(st.lists(st.sampled_from(sorted(READERS)), unique=True, max_size=4))
-    packets = data.draw(traffic(kind))
+    packets = data.draw(traffic(kind, data.draw(st.sampled_from([1, 2]))))
     durable = data.draw(st.booleans())
     limits = Limits(
         queue_bytes=data.draw(st.sampled_from([500, 2_000, 1 << 24])),
@@ -415,3 +426,75 @@ def test_pubacks_in_a_row_finish_their_deliveries_and_no_others() -> None:
     left = {each.message.payload for each in reader.connection.connected_session().outbox.in_flight.values()}  # type: ignore[union-attr]
     assert left == {b"2", b"4", b"5", b"twice"}
     assert len(world.store.waits) == 4
+
+
+# QoS 2
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize(("acknowledgement", "qos"), [(Puback, 2), (Pubrec, 1), (Pubcomp, 1)])
+def test_an_acknowledgement_of_the_other_qos_ends_the_connection(
+    acknowledgement: type[Puback | Pubrec | Pubcomp], qos: int, durable: bool
+) -> None:
+    for among_others in (False, True):
+        world = World(durable=durable)
+        reader = world.connect("reader", kept=durable)
+        reader.subscribe("t", 1)
+        reader.subscribe("u", 2)
+        publisher = world.connect("publisher")
+        right, wrong = ("t", "u") if qos == 2 else ("u", "t")
+        publisher.publish(right, b"1", 3 - qos, 1)
+        publisher.publish(wrong, b"2", qos, 2)
+        ids = [each.packet_id for each in reader.take() if isinstance(each, Publish)]
+        reader.send(*[acknowledgement(each) for each in (ids if among_others else ids[1:])])
+        (said,) = [each for each in reader.take() if isinstance(each, Disconnect)]
+        assert said.reason_code == Reason.PROTOCOL_ERROR
+        assert reader.closed
+
+
+def exactly_once(count: int, first: int = 1) -> list[Publish]:
+    return [replace(each, qos=2) for each in numbered(count, first=first)]
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+def test_a_run_at_qos_2_is_passed_on_once(version: int) -> None:
+    """The second time all of it, and then some that are new: only these are passed on."""
+    world = World()
+    reader, publisher = world.connect("reader", version), world.connect("publisher", version)
+    reader.subscribe("t", 2)
+    publisher.send(*exactly_once(FEW * 2))
+    assert [each.packet_id for each in publisher.take() if isinstance(each, Pubrec)] == list(
+        range(1, FEW * 2 + 1)
+    )
+    publisher.send(*exactly_once(FEW * 2 + 3))
+    sent = [each for each in reader.take() if isinstance(each, Publish)]
+    assert [int(each.payload) for each in sent] == list(range(1, FEW * 2 + 4))
+    reader.send(*[Pubrec(each.packet_id) for each in sent])
+    released = [each.packet_id for each in reader.take() if isinstance(each, Pubrel)]
+    assert released == [each.packet_id for each in sent]
+    reader.send(*[Pubcomp(each.packet_id) for each in sent])
+    publisher.take()
+    publisher.send(*[Pubrel(each.packet_id) for each in exactly_once(FEW * 2 + 3)])
+    assert len([each for each in publisher.take() if isinstance(each, Pubcomp)]) == FEW * 2 + 3
+    assert not publisher.connection.connected_session().received
+    assert not reader.connection.connected_session().waiting_count
+
+
+def test_a_run_at_qos_2_has_no_more_room_than_its_packets() -> None:
+    """What a client before MQTT 5 leaves unreleased is bounded within a run, too."""
+    world = World()
+    reader, publisher = world.connect("reader"), world.connect("publisher", MQTT_3_1_1)
+    reader.subscribe("t", 2)
+    publisher.send(*exactly_once(MAX_BEFORE_MQTT_5))
+    assert not publisher.closed
+    publisher.send(*exactly_once(2, first=MAX_BEFORE_MQTT_5 + 1))
+    assert publisher.closed
+
+
+def test_a_usual_recipient_gets_a_run_at_qos_2_in_one_piece() -> None:
+    world = World()
+    clients, publisher = prepare(world, ["exactly once", "mqtt 5"], "mqtt 5")
+    for client in clients.values():
+        client.pieces.clear()
+    publisher.send(*exactly_once(10))
+    assert [run_sizes(client) for client in clients.values()] == [[10], [10]]

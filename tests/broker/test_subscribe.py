@@ -6,6 +6,7 @@ import pytest
 
 from hedgerow.broker.access import Access, Acl
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.owners import MAX_DEEP_LEVELS_OF_OWNER
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
@@ -19,7 +20,6 @@ from hedgerow.mqtt.packets import (
     Unsubscribe,
 )
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.topics import MAX_LEVELS
 from tests.broker.harness import World
 
 
@@ -207,12 +207,16 @@ def test_a_filter_that_breaks_the_rules_is_a_malformed_packet(version: int, topi
         assert len(world.broker.subscriptions) == 0
 
 
-def test_a_filter_of_too_many_levels_is_not_accepted() -> None:
+def test_levels_are_bounded_by_what_they_cost() -> None:
+    """A name costs its bytes, however many levels it has; one with wildcards a search at each."""
     client = World().connect("a")
-    client.send(Subscribe(1, [Subscription("/" * (MAX_LEVELS - 1)), Subscription("/" * MAX_LEVELS)]))
-    assert client.take() == [Suback(1, [0, Reason.TOPIC_FILTER_INVALID])]
-    client.send(Unsubscribe(1, ["/" * MAX_LEVELS]))
-    assert client.take() == [Unsuback(1, [Reason.NO_SUBSCRIPTION_EXISTED])]
+    deep, wild = "/" * 65_535, "+/" * (MAX_DEEP_LEVELS_OF_OWNER - 1) + "x"
+    client.send(Subscribe(1, [Subscription(deep), Subscription(wild), Subscription(wild + "/+")]))
+    assert client.take() == [Suback(1, [0, 0, Reason.QUOTA_EXCEEDED])]
+    client.send(Publish(deep, b"1"), Publish("/".join("t" * (MAX_DEEP_LEVELS_OF_OWNER - 1)) + "/x", b"2"))
+    assert [each.payload for each in client.take() if isinstance(each, Publish)] == [b"1", b"2"]
+    client.send(Unsubscribe(1, [deep, wild, wild + "/+"]))
+    assert client.take() == [Unsuback(1, [0, 0, Reason.NO_SUBSCRIPTION_EXISTED])]
 
 
 def test_no_local_on_a_shared_subscription_is_a_protocol_error() -> None:

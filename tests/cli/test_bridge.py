@@ -139,11 +139,10 @@ def with_users(folder: Path, rules: str) -> list[str]:
 
 @pytest.mark.parametrize("version", ["5", "311"])
 def test_who_may_command(run: Run, hedgerow_node: StartNode, tmp_path: Path, version: str) -> None:
-    rules = (
-        "user anna\ntopic read $SYS/#\nuser bob\ntopic readwrite $SYS/broker/bridge/#\nuser eve\ntopic #\n"
-    )
+    rules = "user bob\ntopic readwrite $SYS/broker/bridge/#\nuser eve\ntopic #\n"
     url = hedgerow_node(*with_users(tmp_path, rules)).urls["mqtt"]
     words = (NOWHERE, "-t", "#", "-P", "x", "-V", version, "-u")
+    assert run("list", "-u", "anna", "-P", "x", url=url) == (0, "no bridges\n", "")
     assert run("new", "a", *words, "anna", url=url) == (0, "a: created\n", "")
     assert run("new", "b", *words, "bob", url=url) == (0, "b: created\n", "")
     status, output, complaints = run("new", "c", *words, "eve", url=url)

@@ -43,6 +43,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "ROW": ("nonsense",),
     "PEER": ("nonsense",),
     "PART": ("nonsense",),
+    "QOS": ("nonsense", "-1", "3"),
 }
 ANY_TEXT = (
     "FILE", "DIR", "PATH", "NAME", "USER", "PASSWORD", "TEXT", "PREFIX", "LINE", "ID", "WHERE", "KIND", None,

@@ -245,6 +245,32 @@ def test_the_log_is_json_on_request(hedgerow_node: StartNode) -> None:
     assert event["fields"]["transport"] == "mqtt"
 
 
+PORT = 'mqtt = "127.0.0.1:{port}"\nws = "off"\nhttp = "off"\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ('log.format = "json"\nnonsense = 1\n', "nonsense: there is no such key"),
+        ('[log]\nformat = "json"\n[log\n', "node.toml:3"),
+        (f'{PORT}[log]\nformat = "json"\n', "the port is in use"),
+        ("", "anyone who reaches this machine could connect"),
+    ],
+    ids=["a key", "no TOML", "a port", "a flag"],
+)
+def test_a_log_in_json_is_so_from_the_first_line(file: str, why: str, tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    words = ["--config", str(config)] if file else ["--log-format", "json", "--mqtt", "192.0.2.1:1"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config.write_text(file.replace("{port}", str(taken.getsockname()[1])))
+        command = [sys.executable, "-m", "hedgerow", "up", *words]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
+    assert ended.returncode == 2
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert lines[-1]["level"] == "error"
+    assert why in lines[-1]["message"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -4,6 +4,7 @@ to be looked at from behind a bus."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -107,7 +108,9 @@ class ScriptedServer:
 
 
 @asynccontextmanager
-async def scripted(answer: Callable[[Packet], list[Packet] | None] = polite) -> AsyncIterator[ScriptedServer]:
+async def scripted(
+    answer: Callable[[Packet], list[Packet] | None] = polite, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[ScriptedServer]:
     server = ScriptedServer(answer)
     tasks: set[asyncio.Task[None]] = set()
 
@@ -115,7 +118,7 @@ async def scripted(answer: Callable[[Packet], list[Packet] | None] = polite) -> 
         task = asyncio.get_running_loop().create_task(server.serve(reader, writer))
         tasks.add(task)
 
-    listener = await asyncio.start_server(accept, "127.0.0.1", 0)
+    listener = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
     server.port = listener.sockets[0].getsockname()[1]
     try:
         yield server

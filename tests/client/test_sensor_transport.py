@@ -169,8 +169,10 @@ async def test_a_subscription_outlives_its_expiry_at_the_broker() -> None:
         await bus.publish("01", "at first")
         await take(messages, 1)
         arrived = asyncio.ensure_future(anext(aiter(until_it_expires)))
+        turns = 0
         while arrived in (await asyncio.wait([arrived], timeout=0.5))[0]:
-            await bus.publish("01", "still here")
+            turns += 1
+            await bus.publish("01", f"still here {turns}")
             await take(messages, 1)
             arrived = asyncio.ensure_future(anext(aiter(until_it_expires)))
         arrived.cancel()

@@ -63,7 +63,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ): "has no end; tests/pipeline/test_documents.py runs it",
     (
         "docs/pipeline.md",
-        "# Streams of files have to be told the columns.",
+        "# What is added to a Delta table, such as readings.",
     ): "has no end; tests/pipeline/test_documents.py runs it",
     (
         "docs/pipeline.md",

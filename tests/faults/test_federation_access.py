@@ -48,8 +48,8 @@ def set_password(users: Path, password: str) -> None:
     [
         (
             ("topic readwrite #", "topic readwrite hedgerow/#"),
-            "sends us nothing of $SYS/#, so that we do not know what its clients subscribe to: give the user "
-            "federator the right `topic read $SYS/#`",
+            "sends us nothing of $SYS/#, so that we do not know what its clients subscribe to and everything "
+            "(#) goes there: give the user federator the right `topic read $SYS/#`",
         ),
         (
             ("topic readwrite field/#", "topic read $SYS/#"),

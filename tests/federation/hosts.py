@@ -6,7 +6,8 @@ it is a sidecar. Each is driven as the shell drives it: a machine's deadline is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -179,6 +180,16 @@ class Host(World):
         finally:
             self._is_settling = False
         self.fabric.wake(self, self.deadline)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """All that comes meanwhile is read before anything else is done, as in a turn of many sockets."""
+        self._is_settling = True
+        try:
+            yield
+        finally:
+            self._is_settling = False
+        self.settle()
 
     def settle_once(self) -> bool:
         broker, is_busy = self.broker, bool(self.broker.dirty)

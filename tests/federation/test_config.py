@@ -160,6 +160,24 @@ def test_neighbours_of_both_kinds() -> None:
     assert config.read_document_neighbours() == (DocumentUrl(BrokerUrl("mill", 1883)),)
 
 
+def test_a_neighbour_may_have_a_number_and_a_user_who_speaks_as_it() -> None:
+    given = ("4@theirs=mqtt://mill", "@a%40b=mqtt://shed", "mqtt://u:p%3D@barn", "7=mqtt://u:p@yard")
+    flags = [word for each in given for word in ("--document-neighbour", each)]
+    found = by_flags(*flags).of(FederationConfig).read_document_neighbours()
+    assert [(each.number, each.user, each.url.host) for each in found] == [
+        (4, "theirs", "mill"),
+        (None, "a@b", "shed"),
+        (None, None, "barn"),
+        (7, None, "yard"),
+    ]
+    assert list(map(str, found))[:2] == ["4@theirs=mqtt://mill:1883", "@a%40b=mqtt://shed:1883"]
+
+
+def test_beside_a_broker_that_is_not_ours_no_user_of_a_neighbour_can_be_told() -> None:
+    with pytest.raises(ConfigError, match="does not say which user published what"):
+        by_flags("--broker", "mqtt://localhost", "--document-neighbour", "4@theirs=mqtt://mill", kind=SIDECAR)
+
+
 def test_the_overlay_never_looks_for_more_neighbours_than_it_may_have() -> None:
     assert FederationConfig().overlay_settings == OverlaySettings()
     assert FederationConfig(active_at_most=3).overlay_settings == OverlaySettings(
@@ -204,6 +222,10 @@ def test_the_overlay_never_looks_for_more_neighbours_than_it_may_have() -> None:
         (
             "document_neighbours = '4294967296=mqtt://house'",
             'federation.document_neighbours: "4294967296": federators have numbers from 0 to 4294967295',
+        ),
+        (
+            "document_neighbours = '=mqtt://house'",
+            'federation.document_neighbours: "=mqtt://house"',
         ),
         (
             "document_neighbours = ['4=mqtt://house', '4=mqtt://mill']",
@@ -384,6 +406,13 @@ def test_a_sidecar_listens_nowhere_unless_asked_for_metrics() -> None:
     )
     config = load("http = 'localhost:0'\nfederation.broker = 'mqtt://house'", SIDECAR)
     assert config.http == (Address("localhost", 0),)
+
+
+def test_that_nothing_is_assumed_can_be_said() -> None:
+    """To say nothing is another thing: then everything is wanted until it is known what clients want."""
+    for words, assumed in ((("--assume", "off"), ()), ((), None)):
+        config = by_flags("--broker", "mqtt://localhost", *words, kind=SIDECAR)
+        assert config.of(FederationConfig).assume == assumed
 
 
 @pytest.mark.parametrize(

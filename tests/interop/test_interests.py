@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from hedgerow.federation.interests.counts import UPTIME_TOPIC
 from hedgerow.federation.interests.events import (
     MOSQUITTO_LINES,
     InterestEvent,
@@ -18,7 +19,7 @@ from hedgerow.federation.interests.events import (
     SystemTopicsSilent,
     UnknownSubscriptions,
 )
-from hedgerow.federation.interests.interests import UPTIME_TOPIC, Interests
+from hedgerow.federation.interests.interests import Interests
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from tests.conftest import StartMosquitto

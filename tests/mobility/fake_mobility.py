@@ -57,6 +57,12 @@ class FakeMobility:
         assert session.connection is connection
         self.told.append(("connected", session.client_id))
 
+    def arriving(self, client_id: str, is_clean: bool) -> None:
+        pass
+
+    def disconnected(self, connection: Channel) -> None:
+        pass
+
     def keeps(self, session: Session) -> bool:
         return session.client_id in self.kept
 

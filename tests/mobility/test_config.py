@@ -227,9 +227,7 @@ def test_errors_name_file_line_key_and_reason(text: str, error: str) -> None:
     assert error in found
 
 
-@pytest.mark.parametrize(
-    "domain", ["farm/+", "#", "/farm", "farm/", "$SYS", "x" * (MAX_DOMAIN_BYTES + 1), "/".join("x" * 300)]
-)
+@pytest.mark.parametrize("domain", ["farm/+", "#", "/farm", "farm/", "$SYS", "x" * (MAX_DOMAIN_BYTES + 1)])
 def test_a_domain_is_a_topic_without_wildcards(domain: str) -> None:
     assert "mobility.domain: " in error_of(FIXED.replace("farm", domain))
 

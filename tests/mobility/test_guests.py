@@ -77,6 +77,28 @@ def test_a_guest_subscribes_at_the_fixed_broker_and_takes_it_home(domain: Domain
     assert other.at == "m"
 
 
+@pytest.mark.parametrize("publisher", ["f", "m"])
+@pytest.mark.parametrize("version", ROAMING)
+def test_what_comes_in_the_very_turn_in_which_a_guest_leaves_follows_it(
+    domain: Domain, version: int, publisher: str
+) -> None:
+    roamer = Roamer(domain, "m", "r", version, "cold")
+    Roamer(domain, "m", "o", MQTT_3_1_1, "hot")
+    traffic = Traffic(domain, "m", steady(hot=50.0, cold=8.0))
+    domain.wait_for(lambda: roamer.at == "f", 5)
+    traffic.stop()
+    domain.advance(1)
+    with domain["f"].turn():
+        for payload in b"1", b"2":
+            domain[publisher].publish("cold", payload)
+        domain.advance(0.1)
+        roamer.leave()
+    roamer.go("m")
+    domain.advance(2)
+    assert roamer.payloads[-2:] == [b"1", b"2"]
+    traffic.check([roamer])
+
+
 @pytest.mark.parametrize("version", ROAMING)
 def test_the_fixed_broker_dies_with_guests(domain: Domain, version: int) -> None:
     roamer = Roamer(domain, "m", "r", version, "cold")

@@ -107,7 +107,11 @@ def test_mobility_may_refuse_it() -> None:
 def test_a_link_begins_and_ends() -> None:
     world, mobility = moving()
     client = link(world)
-    assert client.connack.properties["user_property"] == (("hedgerow-node", "node"), ("hedgerow-domain", "d"))
+    assert client.connack.properties["user_property"] == (
+        ("hedgerow-node", "node"),
+        ("hedgerow-domain", "d"),
+        ("hedgerow-sessions", "1"),
+    )
     assert mobility.take() == [("asked", "m", None), ("accepted", LINK, ADDRESS)]
     client.lose()
     assert mobility.take() == [("ended", LINK)]

@@ -13,12 +13,10 @@ from hedgerow.mqtt.packets import (
     MQTT_5,
     SUBSCRIBE,
     UNSUBSCRIBE,
-    Publish,
     Subscribe,
     Unsubscribe,
 )
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.topics import MAX_LEVELS
 
 V3, V4, V5 = MQTT_3_1, MQTT_3_1_1, MQTT_5
 MALFORMED = Reason.MALFORMED_PACKET
@@ -157,14 +155,6 @@ def test_refusal(version: int, first_byte: int, body: str, reason_code: Reason, 
     error = refused(first_byte, bytes.fromhex(body), version)
     assert (Reason(error.reason_code), error.clause) == (reason_code, clause)
     assert str(error).endswith(f"[{clause}]")
-
-
-def test_topic_name_of_too_many_levels_is_well_formed_but_not_accepted() -> None:
-    topic = "/" * (MAX_LEVELS - 1)
-    body = len(topic).to_bytes(2, "big") + topic.encode()
-    assert codec.decode(0x30, body, V4) == Publish(topic)
-    longer = (len(topic) + 1).to_bytes(2, "big") + b"/" + body[2:]
-    assert refused(0x30, longer, V4).reason_code == Reason.TOPIC_NAME_INVALID
 
 
 @pytest.mark.parametrize(("packet_type", "one"), [(SUBSCRIBE, b"\x00\x01a\x00"), (UNSUBSCRIBE, b"\x00\x01a")])

@@ -480,7 +480,7 @@ def test_a_retained_message_that_the_broker_has_no_room_for_is_refused() -> None
     assert node.gateway.to_broker == GatewayLedger(published=2, relayed=1, refused=1)
 
 
-@pytest.mark.parametrize("topic", ["", "farm/+", "farm/#", "farm/\0", "farm/\ud800", "a/" * 300])
+@pytest.mark.parametrize("topic", ["", "farm/+", "farm/#", "farm/\0", "farm/\ud800", "a" * 65_536])
 def test_a_topic_that_breaks_the_rules_raises_nothing(topic: str) -> None:
     node = Node(Group(), "node").open()
     node.gateway.receive_messages([Message(topic, b"x", id=MessageId("device", 1, 1))], node.world.now)

@@ -8,6 +8,7 @@ from itertools import repeat
 import pytest
 
 from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, IPV4_GROUPS, GroupRange, ipv6_groups, mdns_label
+from hedgerow.multicast.keys import Keyring
 from hedgerow.multicast.topic_groups import (
     ASK_AGAIN_S,
     DECIDE_S,
@@ -231,6 +232,99 @@ def test_a_flood_of_announcements_is_bounded() -> None:
     assert len(member.groups_to_hear(TOPIC)) == MAX_GROUPS_PER_TOPIC
     member.receive_address(f"{mdns_label('another')}.local.", "239.255.0.1", False, 0.0)
     assert member.groups_to_hear("another") == ()
+
+
+# With keys
+
+OLD, NEW = bytes(range(32)), bytes(range(1, 33))
+EVERY_GROUP = [f"239.255.{number >> 8}.{number & 255}" for number in range(1, 65_535)]
+
+
+def keyed(*keys: bytes, groups: GroupRange = IPV4_GROUPS) -> NamedGroups:
+    ring = Keyring(dict(enumerate(keys)))
+    member = NamedGroups(groups, lambda: 0.5, prints=ring.prints)
+    member.ready(0.0)
+    return member
+
+
+def group_of(*keys: bytes, groups: GroupRange = IPV4_GROUPS) -> str:
+    """The one that a publisher with these keys takes."""
+    publisher = keyed(*keys, groups=groups)
+    publisher.set_publishing(TOPIC, True, 0.0)
+    publisher.handle_timer(DECIDE_S)
+    group = publisher.group_to_send(TOPIC)
+    assert group is not None
+    return group
+
+
+@pytest.mark.parametrize("groups", [IPV4_GROUPS, ipv6_groups(2)], ids=["IPv4", "IPv6"])
+def test_a_true_group_is_heard_however_many_are_forged_before_it(groups: GroupRange) -> None:
+    true = group_of(OLD, groups=groups)
+    subscriber = keyed(OLD, groups=groups)
+    subscriber.set_hearing(TOPIC, True, 0.0)
+    for number in range(1, 2_000):
+        subscriber.receive_address(NAME, groups.at(7 * number), False, 0.0)
+    subscriber.receive_address(NAME, true, False, 1.0)
+    assert true in subscriber.groups_to_hear(TOPIC)
+    # Nor is it forgotten for what is said again and again.
+    for second in range(60):
+        subscriber.receive_address(NAME, groups.at(7), False, 2.0 + second)
+        subscriber.handle_timer(2.0 + second)
+    assert subscriber.groups_to_hear(TOPIC) == (true,)
+
+
+def test_whoever_announces_every_group_has_the_true_one_heard_and_no_other() -> None:
+    subscriber = keyed(OLD, NEW)
+    subscriber.set_hearing(TOPIC, True, 0.0)
+    for group in EVERY_GROUP:
+        subscriber.receive_address(NAME, group, False, 0.0)
+    assert set(subscriber.groups_to_hear(TOPIC)) == {group_of(OLD), group_of(NEW)}
+
+
+def test_no_forgery_sends_a_publisher_with_a_key_elsewhere() -> None:
+    publisher = keyed(OLD)
+    publisher.set_publishing(TOPIC, True, 0.0)
+    publisher.receive_address(NAME, "239.255.255.254", False, 0.1)
+    publisher.handle_timer(DECIDE_S)
+    publisher.receive_address(NAME, "239.255.255.254", False, 1.0)
+    assert publisher.group_to_send(TOPIC) == group_of(OLD)
+
+
+def test_a_change_of_the_key_changes_the_group_when_the_old_key_is_taken_out() -> None:
+    publisher, subscriber = keyed(OLD), keyed(OLD)
+    publisher.set_publishing(TOPIC, True, 0.0)
+    subscriber.set_hearing(TOPIC, True, 0.0)
+    said: list[str | None] = []
+
+    def exchange(now: float) -> None:
+        publisher.handle_timer(now)
+        for name, group in publisher.take_announcements():
+            said.append(group)
+            subscriber.receive_address(name, group or "", False, now)
+
+    def use(member: NamedGroups, now: float, *keys: bytes) -> None:
+        member.set_prints(Keyring(dict(enumerate(keys))).prints, now)
+
+    exchange(DECIDE_S)
+    assert subscriber.groups_to_hear(TOPIC) == (group_of(OLD),)
+    for now, keys in ((2.0, (OLD, NEW)), (3.0, (NEW, OLD))):
+        use(publisher, now, *keys)
+        use(subscriber, now, *keys)
+        exchange(now)
+        assert publisher.group_to_send(TOPIC) in subscriber.groups_to_hear(TOPIC)
+    use(publisher, 4.0, NEW)
+    exchange(4.0)
+    assert publisher.group_to_send(TOPIC) == group_of(NEW)
+    assert group_of(NEW) in subscriber.groups_to_hear(TOPIC)
+    use(subscriber, 5.0, NEW)
+    assert subscriber.groups_to_hear(TOPIC) == (group_of(NEW),)
+    assert said == [group_of(OLD), group_of(NEW)]
+
+
+def test_groups_of_keys_and_topics_differ() -> None:
+    ring = Keyring({1: OLD, 2: NEW})
+    assert len({*ring.prints("a"), *ring.prints("b")}) == 4
+    assert ring.prints("a") == Keyring({7: OLD, 9: NEW}).prints("a")
 
 
 def test_topics_of_one_publisher_get_groups_of_their_own() -> None:

@@ -40,6 +40,25 @@ class Authority:
         )
         return certificate, key_path
 
+    def revoke(self, file: Path, *names: str) -> None:
+        """Write a revocation list, of certificates that were issued."""
+        now = datetime.datetime.now(datetime.UTC)
+        made = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._name)
+            .last_update(now - datetime.timedelta(days=1))
+            .next_update(now + datetime.timedelta(days=1))
+        )
+        for name in names:
+            issued = x509.load_pem_x509_certificate((self._folder / f"{name}.pem").read_bytes())
+            made = made.add_revoked_certificate(
+                x509.RevokedCertificateBuilder()
+                .serial_number(issued.serial_number)
+                .revocation_date(now - datetime.timedelta(hours=1))
+                .build()
+            )
+        file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
     def client_context(self, name: str | None = None) -> ssl.SSLContext:
         """For a client that trusts this authority and, with a name, has a certificate of its own."""
         context = ssl.create_default_context(cafile=str(self.certificate))

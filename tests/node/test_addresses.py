@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import ifaddr
 import pytest
 
-from hedgerow.node.addresses import is_of_this_machine, own_addresses, reached_addresses
+from hedgerow.node.addresses import dialled_address, is_of_this_machine, own_addresses, reached_addresses
 
 
 @pytest.mark.parametrize(("host", "is_ours"), [("127.0.0.53", True), ("::1", True), ("192.0.2.1", False)])
@@ -19,6 +19,26 @@ def test_which_addresses_are_of_this_machine(host: str, is_ours: bool) -> None:
 def test_those_of_interfaces_are() -> None:
     for address in own_addresses(4):
         assert is_of_this_machine(str(address))
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "::1"),
+        ("::ffff:0.0.0.0", "127.0.0.1"),
+        ("0x7f000001", "127.0.0.1"),
+        ("127.1", "127.0.0.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("0300.0.2.1", "192.0.2.1"),
+        ("2001:DB8:0::1", "2001:db8::1"),
+        ("localhost", "localhost"),
+        ("barn.example", "barn.example"),
+        ("x" * 64, "x" * 64),
+    ],
+)
+def test_where_an_address_leads(host: str, reached: str) -> None:
+    assert dialled_address(host) == reached
 
 
 @pytest.mark.parametrize("name", ["localhost", "barn.example", "x" * 64, ""])

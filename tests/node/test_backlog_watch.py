@@ -134,16 +134,20 @@ def values(metrics: list[Metric]) -> dict[str, float]:
     return {family.name: sample.value for family in metrics for sample in family.samples}
 
 
+HELD = {"user:ada": 5 * MIB, "user:bea": 85 * MIB}
+
+
 def test_metrics_are_of_what_is_known() -> None:
     assert values(list(metrics_of(None, 1.0))) == {}
     seen = Look()
     seen.add([LogReader("office", None, False, False, 3_000, 85 * MIB, 100.0)])
-    found = values(list(metrics_of(Watch().conclude(seen, Room(90 * MIB, None), 150.0), 160.0)))
+    found = values(list(metrics_of(Watch().conclude(seen, Room(90 * MIB, None), 150.0, HELD), 160.0)))
     assert found == {
         "hedgerow_backlog_readers": 1,
         "hedgerow_backlog_messages": 3_000,
         "hedgerow_backlog_stored_bytes": 90 * MIB,
         "hedgerow_backlog_limit_bytes": inf,
         "hedgerow_backlog_oldest_age_seconds": 60,
+        "hedgerow_backlog_owner_bytes": 85 * MIB,
         "hedgerow_backlog_full_seconds": inf,
     }

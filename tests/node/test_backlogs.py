@@ -17,6 +17,7 @@ from hedgerow.node.backlogs import (
     Watch,
     decode,
     encode,
+    owner_in_words,
     reader_in_words,
     room_in_words,
     size_in_words,
@@ -102,7 +103,12 @@ def test_what_is_told_to_everybody_names_nobody() -> None:
 def test_a_file_is_read_as_it_was_written() -> None:
     watch = Watch()
     watch.conclude(look_at(OFFICE, HOUSE), Room(20 * MIB, 100 * MIB), NOW)
-    backlogs = watch.conclude(look_at(OFFICE, HOUSE), Room(30 * MIB, 100 * MIB), NOW + 5)
+    held = {"user:ada": 5 * MIB, "user:bea": 25 * MIB}
+    backlogs = watch.conclude(look_at(OFFICE, HOUSE), Room(30 * MIB, 100 * MIB), NOW + 5, held)
+    assert [owner_in_words(each) for each in backlogs.owners] == [
+        "sessions of user:bea: 25 MiB, 25% of the room",
+        "sessions of user:ada: 5 MiB, 5% of the room",
+    ]
     assert decode(encode(backlogs)) == backlogs
     assert decode(encode(Backlogs(NOW, Room(0, None)))) == Backlogs(NOW, Room(0, None))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.broker.events import ConnectionRefused
+from hedgerow.broker.events import ClientConnected, ClientDisconnected, ConnectionRefused
 from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, PeerRefused
 from hedgerow.mobility.delegation import events as delegation
 from hedgerow.mobility.io.relay import RelayFailed
 from hedgerow.multicast.io.endpoint import MemberNotHeard
 from hedgerow.node.events import Event
-from hedgerow.node.history import KEPT_S, MAX_OF_KIND, History
+from hedgerow.node.history import KEPT_S, MAX_OF_KIND, MAX_TEXT, History
 from hedgerow.sensors.exchange import SensorPacketDropped
 
 
@@ -80,3 +80,18 @@ def test_what_is_older_than_an_hour_is_gone() -> None:
     history.add(NeighbourGained("barn", 0.001), KEPT_S)
     assert [past.kind for past in history.newest(KEPT_S + 2, 10)] == ["healed"]
     assert history.newest(3 * KEPT_S, 10) == []
+
+
+@pytest.mark.parametrize("size", [1, 60_000])
+def test_what_clients_say_of_themselves_is_kept_in_little_room(size: int) -> None:
+    history = History()
+    came, went = [
+        ClientConnected("10.0.0.9", "c" * size, "u", 5, "tcp", session_present=False),
+        ClientDisconnected("10.0.0.9", "c" * size, "by the client"),
+    ]
+    texts = [str(went)[:MAX_TEXT], str(came)[:MAX_TEXT]]
+    history.add(came, 1.0)
+    history.add(went, 2.0)
+    found = history.newest(3.0, 10)
+    assert [past.text for past in found] == texts
+    assert [past.event for past in found] == ([went, came] if size == 1 else texts)

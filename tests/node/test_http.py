@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import socket
 from collections.abc import AsyncIterator
@@ -103,6 +104,11 @@ async def test_health_follows_the_store(tmp_path: Path) -> None:
             status, _, body = await get(server, "/health")
             assert status == HTTPStatus.SERVICE_UNAVAILABLE
             assert b"disk full" in body
+            status, _, body = await get(server, "/health/ready")
+            assert status == HTTPStatus.SERVICE_UNAVAILABLE
+            status, _, body = await get(server, "/health/live")
+            assert status == HTTPStatus.OK
+            assert json.loads(body) == {"status": "alive", "node": server.node_id}
         store.failures = 0
         await until(lambda: server.problem is None, "the recovery to be seen")
 

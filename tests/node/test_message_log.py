@@ -398,11 +398,11 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
 # Size
 
 
-def test_a_million_messages_open_at_once(log: DiskLog, without_sync: None) -> None:
+def test_many_messages_open_at_once(log: DiskLog, without_sync: None) -> None:
     """Frames of closed segments are not looked at, nor are payloads."""
     payload = bytes(8)
-    for first in range(1, 1_000_000, 50_000):
-        messages = [Message("t", payload, 1, id=MessageId("n", 1, each)) for each in range(50_000)]
+    for first in range(1, 100_000, 5_000):
+        messages = [Message("t", payload, 1, id=MessageId("n", 1, each)) for each in range(5_000)]
         log.write(messages, first, 1.0, begins_segment=True)
         log.commit()
         log.confirm()
@@ -418,10 +418,10 @@ def test_a_million_messages_open_at_once(log: DiskLog, without_sync: None) -> No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "pread", count)
         log = DiskLog.open(log.directory)
-        assert log.next_position == 1_000_001
-        assert sum(reads) <= log.segments[-1][1] + 65_536
-        found, end = log.read([(500_000, 500)], PLENTY)
-    assert (len(found), end) == (500, 500_500)
+        assert log.next_position == 100_001
+        assert sum(reads) <= log.segments[-1][1] + 65_536 < sum(size for _, size in log.segments) / 5
+        found, end = log.read([(50_000, 500)], PLENTY)
+    assert (len(found), end) == (500, 50_500)
     log.close()
 
 
@@ -445,10 +445,10 @@ while True:
 def test_what_was_committed_survives_kill(tmp_path: Path) -> None:
     generator = random.Random()
     told = 1
-    for _ in range(6):
+    for _ in range(5):
         with run_python(WRITER, tmp_path / "log") as writer:
             assert writer.stdout is not None
-            for _ in range(generator.randint(1, 100)):
+            for _ in range(generator.randint(1, 50)):
                 told = int(writer.stdout.readline())
             writer.send_signal(signal.SIGKILL)
             told = max([told, *map(int, writer.stdout.read().splitlines())])

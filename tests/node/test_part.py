@@ -63,7 +63,7 @@ class Told(Part):
         self.due_at = NEVER
         self._do("wake")
 
-    def reload(self) -> Callable[[], None]:
+    def reload(self, config: Config) -> Callable[[], None]:
         self._do("read")
         return partial(self._do, "put in force")
 

@@ -67,6 +67,26 @@ def run_python(source: str, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
+def test_a_mistake_behind_a_commit_has_nothing_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else it would be refused for ever, since it is there: nothing would be acknowledged any more."""
+
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    with closing(Store.open(tmp_path)) as store:
+        feed = Feed(store)
+        monkeypatch.setattr(store.log, "shrink", fail)
+        changes = feed.batch(1)
+        changes.sparse.append((1, 2, [(1, 1)]))
+        store.write(changes)
+        store.commit()
+        assert "a mistake of ours" in caplog.text
+        assert store.log.next_position == feed.position + 1
+        assert not store.shrunk
+
+
 # Identity
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from hedgerow.node.config import Tls
 from hedgerow.node.tls import server_context
 from tests.node.certificates import Authority
 from tests.node.peers import LOOPBACK, port_of, raw_client, running
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def server_tls(authority: Authority, **options: bool) -> Tls:
+def server_tls(authority: Authority, **options: Any) -> Tls:
     certificate, key = authority.issue("server")
     return Tls(certificate, key, authority.certificate if options else None, **options)
 
@@ -152,3 +154,89 @@ def test_an_encrypted_key_does_not_ask_for_its_passphrase(authority: Authority, 
     )
     with pytest.raises(ConfigError, match="is encrypted; decrypt it with openssl pkey"):
         server_context(Tls(certificate, key), "mqtt")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("shows", [False, True], ids=["none", "of another authority"])
+async def test_a_client_whose_certificate_is_refused_is_told_by_an_alert(
+    authority: Authority, tmp_path: Path, version: ssl.TLSVersion, shows: bool
+) -> None:
+    """RFC 8446 §4.4.2.4 and §6.2, RFC 5246 §7.2.2."""
+    (tmp_path / "other").mkdir()
+    context = authority.client_context()
+    context.minimum_version = context.maximum_version = version
+    if shows:
+        context.load_cert_chain(*Authority(tmp_path / "other", "Another").issue("client"))
+    async with running(
+        mqtts=LOOPBACK, tls=server_tls(authority, require_client_certificate=True), shut_down_s=0.5
+    ) as server:
+        told = await asyncio.to_thread(refused, port_of(server, "mqtts"), context)
+        assert "alert" in told
+        if shows:
+            assert "unknown ca" in told
+        elif version == ssl.TLSVersion.TLSv1_3:
+            assert "certificate required" in told
+
+
+def refused(port: int, context: ssl.SSLContext) -> str:
+    """What a client sees that sends its CONNECT at once."""
+    with pytest.raises(ssl.SSLError) as caught:
+        connect_and_read(port, context)
+    return str(caught.value)
+
+
+def connect_and_read(port: int, context: ssl.SSLContext) -> None:
+    with (
+        socket.create_connection(("127.0.0.1", port), PATIENCE_S) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as client,
+    ):
+        client.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01a" + b"\xc0\x00" * 100_000)
+        client.recv(1)
+
+
+def open_files() -> list[str]:
+    return [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+
+
+async def test_alerts_are_sent_to_many_at_once_and_leave_nothing(authority: Authority) -> None:
+    async with running(
+        mqtts=LOOPBACK, tls=server_tls(authority, require_client_certificate=True), shut_down_s=0.5
+    ) as server:
+        port, context = port_of(server, "mqtts"), authority.client_context()
+        before = len(open_files())
+        for told in await asyncio.gather(*(asyncio.to_thread(refused, port, context) for _ in range(30))):
+            assert "alert" in told
+        # uvloop may have opened one or two of its own meanwhile.
+        await until(lambda: len(open_files()) <= before + 2, "all sockets to be closed")
+
+
+async def test_a_certificate_that_was_revoked_is_refused(authority: Authority, tmp_path: Path) -> None:
+    trusted, revoked = authority.client_context("trusted"), authority.client_context("revoked")
+    crl = tmp_path / "revoked.crl"
+    authority.revoke(crl, "revoked")
+    tls = server_tls(authority, require_client_certificate=True, crl_file=crl)
+    async with running(mqtts=LOOPBACK, tls=tls, shut_down_s=0.5) as server:
+        port = port_of(server, "mqtts")
+        async with raw_client(port, context=trusted) as client:
+            client.send(Connect("c"))
+            assert isinstance(await client.receive(), Connack)
+        assert "certificate revoked" in await asyncio.to_thread(refused, port, revoked)
+
+
+def test_a_file_without_a_revocation_list_is_named(authority: Authority) -> None:
+    tls = server_tls(authority, require_client_certificate=True, crl_file=authority.certificate)
+    with pytest.raises(ConfigError, match=r"tls\.crl_file: .*authority\.pem: there is no revocation list in"):
+        server_context(tls, "mqtt")
+
+
+async def test_a_client_may_be_the_user_that_the_whole_subject_says(authority: Authority) -> None:
+    tls = server_tls(authority, use_subject_as_username=True)
+    context = authority.client_context("phone")
+    async with (
+        running(mqtts=LOOPBACK, tls=tls, shut_down_s=0.5) as server,
+        raw_client(port_of(server, "mqtts"), context=context) as client,
+    ):
+        client.send(Connect("c", username="somebody else"))
+        assert isinstance(await client.receive(), Connack)
+        (connection,) = server.broker.connections
+        assert connection.connected_session().username == "CN=phone"

@@ -24,6 +24,7 @@ from hedgerow.errors import ConfigError
 from hedgerow.federation.document import wire as document
 from hedgerow.federation.document.data_log import DataLog
 from hedgerow.federation.document.federator import DocumentFederator
+from hedgerow.federation.document.neighbours import DocumentPeer
 from hedgerow.federation.mesh import wire as mesh
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.mesh.limits import MeshBounds
@@ -106,7 +107,9 @@ def read_again(
 
 def check_document(data: bytes) -> None:
     steps = Steps(data)
-    machine = DocumentFederator(1, [("a", 2), ("b", None)], DataLog(64 * 1024, 1.0))
+    peers = [DocumentPeer("a", 2, "a"), DocumentPeer("b")]
+    machine = DocumentFederator(1, peers, DataLog(64 * 1024, 1.0), token=lambda: 0)
+    speakers = ("user:a", "site:b", None)
     machine.set_wanted("t/#", True, 0.0)
     now = 1.0
     while steps.next():
@@ -121,13 +124,15 @@ def check_document(data: bytes) -> None:
             case 2:
                 machine.set_wanted(steps.pick(("t/1", "+/2")), bool(steps.number(2)), now)
             case 3:
-                machine.receive(steps.text().decode(errors="replace"), steps.text(), now)
+                machine.receive(
+                    steps.text().decode(errors="replace"), steps.text(), steps.pick(speakers), now
+                )
             case _:
                 topic = steps.pick(document.PREFIXES) + steps.pick(
                     ("t/1", "t/2", "hedgerow/neighbour/1/0", "")
                 )
                 numbers = b"".join(steps.number(6).to_bytes(4, "little") for _ in range(steps.number(5)))
-                machine.receive(topic, numbers + steps.text(), now)
+                machine.receive(topic, numbers + steps.text(), steps.pick(speakers), now)
         for packet in machine.take_packets():
             document.decode(packet.topic, packet.payload)
         machine.take_publications()

@@ -17,6 +17,7 @@ from hedgerow.broker.port import Port
 from hedgerow.federation.federation import INTRODUCTION_TOPIC, MESH_TOPIC, OVERLAY_TOPIC
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.federation.signs_of_life import ALIVE_TOPIC
+from hedgerow.message import Message
 from hedgerow.mobility.fixed import FixedNode
 from hedgerow.mobility.roles import MOBILE_PREFIX
 from hedgerow.mqtt import codec
@@ -64,7 +65,7 @@ class Stage(Node):
         self.exchange.permit(
             lambda topic: access.may_read(None, "", topic), lambda topic: access.may_write(None, "", topic)
         )
-        self.sensors = Port(self.broker, "sensors", self.exchange.send_message, "sensors")
+        self.sensors = Port(self.broker, "sensors", self._send_to_sensors, "sensors")
         self.sensors.subscribe(SENSOR_TOPIC, self.now)
 
     def settle_once(self) -> bool:
@@ -85,6 +86,9 @@ class Stage(Node):
     @property
     def deadline(self) -> float:
         return min(super().deadline, self._fixed_at)
+
+    def _send_to_sensors(self, message: Message) -> None:
+        self.exchange.send_message(message, self.now)
 
     def receive_datagram(self, data: bytes) -> None:
         self.exchange.receive_datagram(data, 0, ("192.0.2.66", 9), self.now)

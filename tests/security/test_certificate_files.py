@@ -76,6 +76,36 @@ async def test_a_command_that_names_a_fifo_does_not_hold_the_node(
             await until(lambda: "TLS files" in near.state.get("reason", ""), "the refusal")
 
 
+async def test_a_state_does_not_tell_which_folders_there_are(
+    fifo: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text, full = tmp_path / "text", tmp_path / "full"
+    text.write_text("no folder")
+    full.mkdir()
+    (full / "authority.pem").write_bytes(Authority(tmp_path).certificate.read_bytes())
+    folders = (tmp_path / "missing", text, tmp_path, full, fifo, text / "below")
+    told = []
+    with soon():
+        for folder in folders:
+            async with running() as here, watching(here) as (near,):
+                near.command(NEW, section(free_port(), more=(f"bridge_capath {folder}",)))
+                await until(lambda near=near: near.state.get("state") == "waiting", "the refusal")  # type: ignore[misc]
+                told.append(near.state["reason"])
+    assert set(told) == {told[0]}
+    assert "TLS files" in told[0]
+    for folder, why in zip(
+        folders, ("No such", "Not a", "no auth", "no auth", "Not a", "Not a"), strict=True
+    ):
+        assert any(f"{folder}: {why}" in record.getMessage() for record in caplog.records), folder
+
+
+def test_a_folder_with_an_authority_under_its_name_is_taken(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="openssl rehash"):
+        client_context(capath=tmp_path)
+    (tmp_path / "0a1b2c3d.0").symlink_to(Authority(tmp_path).certificate)
+    client_context(capath=tmp_path)
+
+
 async def test_a_state_does_not_tell_which_files_there_are(
     fifo: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

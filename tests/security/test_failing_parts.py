@@ -11,6 +11,7 @@ import pytest
 from hedgerow.broker.retained import TOMBSTONE_S
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import Pingreq, Pingresp, Puback, Publish
+from hedgerow.node.config import Config
 from hedgerow.node.failures import FIRST_S, MAX_S, Failures
 from hedgerow.node.metrics import NodeCollector
 from hedgerow.node.part import NEVER, NodeContext, Part, PartEntry
@@ -65,7 +66,7 @@ class Failing(Part):
         self._do("metrics")
         return ()
 
-    def reload(self) -> Callable[[], None]:
+    def reload(self, config: Config) -> Callable[[], None]:
         self._do("reload")
         return lambda: self._do("in force")
 
@@ -85,7 +86,7 @@ class Other(Part):
         self.ticks += 1
         self.due_at = now + 0.005
 
-    def reload(self) -> Callable[[], None]:
+    def reload(self, config: Config) -> Callable[[], None]:
         def put() -> None:
             self.in_force += 1
 

@@ -30,11 +30,13 @@ STRANGER = "192.0.2.66"
 PAGES = ("/", "/messages", "/retained", "/clients", "/topics", "/events")
 
 
-def certificates(tmp_path: Path, **more: bool) -> tuple[Authority, Tls]:
+def certificates(
+    tmp_path: Path, *, use_identity_as_username: bool = False, require_client_certificate: bool = True
+) -> tuple[Authority, Tls]:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("server")
-    settings = {"require_client_certificate": True} | more
-    return authority, Tls(certificate, key, authority.certificate, **settings)
+    required = require_client_certificate
+    return authority, Tls(certificate, key, authority.certificate, required, use_identity_as_username)
 
 
 async def ask(node: Server, path: str, address: str = STRANGER, **headers: str) -> Response:

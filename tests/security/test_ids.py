@@ -20,7 +20,7 @@ from hedgerow.broker.access import Access, Acl
 from hedgerow.broker.ids import alias_of, alias_of_broker, alias_of_link, user_of
 from hedgerow.message import MAX_ORIGIN, Message, MessageId, Properties
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Pingresp, Publish
+from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Pingresp, Publish, Subscribe, Subscription
 from hedgerow.node.fabric_key import find_key
 from tests.bridges.harness import SECRET, Network, Node, Script, sealed
 from tests.broker.harness import Client, World
@@ -71,6 +71,34 @@ def next_ids(node: Node, count: int) -> list[str]:
 
 
 # At a node
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_a_plain_client_says_is_a_user_property_as_any(network: Network, north: Node, qos: int) -> None:
+    """Others get it unaltered [MQTT-3.3.2-17]; who reads ids reads the broker's, which is the first."""
+    said = (
+        ("hedgerow-id", "south/1/1"),
+        ("hedgerow-time", "4000000000.0"),
+        ("hedgerow-held", "1"),
+        ("a", "b"),
+    )
+    plain = north.open()
+    plain.send(Connect("plain", MQTT_5))
+    reader = connect(north, "reader", "reader")
+    for client in plain, reader:
+        client.take()
+        client.send(Subscribe(1, [Subscription("t", 1)]))
+        client.take()
+    mallory = north.open()
+    mallory.send(Connect("mallory", MQTT_5))
+    mallory.take()
+    mallory.send(Publish("t", b"x", qos, packet_id=qos, properties={"user_property": said}))
+    (heard,) = [packet for packet in plain.take() if isinstance(packet, Publish)]
+    assert heard.properties["user_property"] == said
+    (read,) = [packet for packet in reader.take() if isinstance(packet, Publish)]
+    (name, value), *others = read.properties["user_property"]
+    assert (name, MessageId.parse(value).origin) == ("hedgerow-id", "north")
+    assert tuple(others[-len(said) :]) == said
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from hedgerow.mqtt.packets import MQTT_3_1_1, Connack, Connect
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node import logins
-from hedgerow.node.back_off import PAIR, SITE, USER, BackOff, BackOffRule
+from hedgerow.node.back_off import KNOWN, PAIR, SITE, USER, BackOff, BackOffRule
+from hedgerow.node.login_line import OTHERS_TURN
 from hedgerow.node.logins import MAX_HELD, MAX_HELD_OF_ONE, Attempt, LoginQueue, Logins, TooManyError
 from hedgerow.node.passwords import set_password
 from hedgerow.rates import site_of
@@ -125,6 +127,83 @@ async def test_many_sites_of_one_network_delay_no_other() -> None:
         waiting.close()
     assert passwords.asked.index("bob") <= logins.WORKERS + 2
     assert passwords.asked.index("ada") <= logins.WORKERS + 3
+
+
+FLOOD = [f"{10 + number}.{number}.0.66" for number in range(100)]
+
+
+def flood(waiting: LoginQueue, results: Results, first: int = 0) -> None:
+    """Ten guesses from each of a hundred networks, all for other users."""
+    for number in range(first, first + 10 * len(FLOOD)):
+        waiting.add(results.attempt(FLOOD[number % len(FLOOD)], f"flood-{number}", b"wrong"))
+
+
+async def test_wrong_passwords_from_a_hundred_networks_delay_nobody_by_more_than_a_few_checks() -> None:
+    """Whoever was there before goes first, and then whoever comes from a network that gave none."""
+    passwords, results = GatedPasswords(), Results()
+    waiting = LoginQueue(passwords, lambda: 0.0)
+    try:
+        waiting.back_off.note("ada", "192.0.2.1", accepted=True, now=0.0)
+        flood(waiting, results)
+        waiting.add(results.attempt("192.0.2.1", "ada"))
+        passwords.may_answer.set()
+        await until(lambda: "ada" in results.finished, "ada's log-in to finish")
+        # By now each of those networks has guessed wrong, or will have.
+        await until(lambda: len(results.finished) > 2 * len(FLOOD), "the flood to go on")
+        passwords.may_answer.clear()
+        flood(waiting, results, first=1_000)
+        before = len(passwords.asked)
+        for number in range(5):
+            waiting.add(results.attempt(f"198.{number}.2.1", f"bob-{number}"))
+        passwords.may_answer.set()
+        bobs = [f"bob-{number}" for number in range(5)]
+        await until(lambda: all(bob in results.finished for bob in bobs), "the others' log-ins to finish")
+    finally:
+        passwords.may_answer.set()
+        waiting.close()
+    asked = passwords.asked
+    assert asked.index("ada") <= logins.WORKERS + 2
+    assert max(asked.index(bob) for bob in bobs) - before <= logins.WORKERS + 5 + 5 // (OTHERS_TURN - 1) + 1
+
+
+async def test_a_network_that_floods_with_a_known_users_name_does_not_go_before_others() -> None:
+    passwords, results = GatedPasswords(), Results()
+    passwords.may_answer.set()
+    waiting = LoginQueue(passwords, lambda: 0.0)
+    try:
+        waiting.back_off.note("mallory", "203.0.113.1", accepted=True, now=0.0)
+        waiting.add(results.attempt("203.0.113.1", "first", b"wrong", user="mallory"))
+        await until(lambda: "first" in results.finished, "the first one to finish")
+        assert waiting.back_off.standing("mallory", "203.0.113.1", 0.0) > KNOWN + 1
+        assert waiting.back_off.standing("bob", "192.0.2.1", 0.0) == KNOWN + 1
+    finally:
+        waiting.close()
+
+
+async def test_a_password_that_was_right_there_before_does_not_wait_at_all() -> None:
+    passwords, results = GatedPasswords(), Results()
+    waiting = LoginQueue(passwords, lambda: 0.0)
+    try:
+        passwords.remembered.add("ada")
+        waiting.back_off.note("ada", "192.0.2.1", accepted=True, now=0.0)
+        flood(waiting, results)
+        waiting.add(results.attempt("192.0.2.1", "ada"))
+        await until(lambda: "ada" in results.finished, "ada's log-in to finish")
+        assert "ada" not in passwords.asked
+        # From elsewhere it waits as any other.
+        waiting.add(results.attempt("192.0.2.2", "elsewhere", user="ada"))
+        # And so does what comes beside a guess: a crowd of them would get as many looks for nothing.
+        waiting.add(results.attempt("192.0.2.1", "guess", b"wrong", user="ada"))
+        waiting.add(results.attempt("192.0.2.1", "beside", user="ada"))
+        await asyncio.sleep(0)
+        assert results.finished == {"ada": True}
+        passwords.may_answer.set()
+        await until(lambda: {"elsewhere", "guess", "beside"} <= results.finished.keys(), "the others")
+    finally:
+        passwords.may_answer.set()
+        waiting.close()
+    assert passwords.asked.count("ada") == 3
+    assert not results.finished["guess"]
 
 
 def fail(known: BackOff, user: str, site: str, times: int, now: float = 0.0) -> None:

@@ -58,7 +58,7 @@ class Strangers:
         self._check_bounds()
 
     def send(self, topic: str, payload: bytes) -> None:
-        self.exchange.send_message(Message(topic, payload))
+        self.exchange.send_message(Message(topic, payload), self.now)
         for sent, _ in self.exchange.take_datagrams():
             number = next(number for number, name in TOPICS.items() if name == topic)
             assert sent == build(OWN[1], PUBLISHER, number, payload)

@@ -14,6 +14,7 @@ from hedgerow.sensors.exchange import (
     MAX_LASTING_PER_ADDRESS,
     MAX_SUBSCRIPTIONS,
     MAX_SUBSCRIPTIONS_PER_ADDRESS,
+    REMEMBER_S,
     Exchange,
 )
 from hedgerow.sensors.packet import MAX_PAYLOAD_BYTES
@@ -27,11 +28,12 @@ EXPIRY_S = 600.0
 class World:
     """An exchange with a clock, and what it sent: (address, port) → packets."""
 
-    def __init__(self, **options: float) -> None:
+    def __init__(self, port: int = 12_345, **options: float) -> None:
+        self.port = port
         self.exchange = Exchange(
             TOPICS,
-            12345,
-            lambda host, port: (host, port) == (BROKER, 12345),
+            self.port,
+            lambda host, port: (host, port) == (BROKER, self.port),
             **options,  # type: ignore[arg-type]
         )
         self.now = 1_000.0
@@ -42,6 +44,9 @@ class World:
 
     def receive(self, data: bytes, host: str = SENSOR, port: int = 40_000) -> None:
         self.exchange.receive_datagram(data, 0, (host, port), self.now)
+
+    def send_message(self, message: Message) -> None:
+        self.exchange.send_message(message, self.now)
 
     def sent(self) -> list[tuple[str, int, bytes]]:
         return [
@@ -80,9 +85,9 @@ def test_the_nine_steps() -> None:
 def test_a_message_of_the_broker_becomes_a_packet_with_its_port() -> None:
     world = World()
     world.receive(b"12346001", LAPTOP)
-    world.exchange.send_message(Message("farm/temperature", b"19"))
-    world.exchange.send_message(Message("farm/wind", b"nobody subscribed"))
-    world.exchange.send_message(Message("elsewhere", b"not in the table"))
+    world.send_message(Message("farm/temperature", b"19"))
+    world.send_message(Message("farm/wind", b"nobody subscribed"))
+    world.send_message(Message("elsewhere", b"not in the table"))
     assert world.sent() == [(LAPTOP, 12346, b"1234510119")]
     assert world.exchange.take_messages() == []  # it came from the broker and does not go back
 
@@ -126,7 +131,7 @@ def test_a_new_subscriber_gets_the_last_value_whoever_sent_it() -> None:
     world = World()
     world.receive(b"12345101old")
     world.receive(b"12345101new")
-    world.exchange.send_message(Message("farm/wind", b"5"))
+    world.send_message(Message("farm/wind", b"5"))
     world.receive(b"12346001", LAPTOP)
     world.receive(b"12346002", LAPTOP)
     world.receive(b"12346003", LAPTOP)
@@ -150,8 +155,8 @@ def test_no_large_answer_to_a_small_packet() -> None:
 
 def test_an_empty_retained_message_clears_the_last_value() -> None:
     world = World()
-    world.exchange.send_message(Message("farm/wind", b"5", retain=True))
-    world.exchange.send_message(Message("farm/wind", b"", retain=True))
+    world.send_message(Message("farm/wind", b"5", retain=True))
+    world.send_message(Message("farm/wind", b"", retain=True))
     world.receive(b"12346002", LAPTOP)
     assert world.sent() == []
 
@@ -267,28 +272,105 @@ def test_a_subscriber_that_is_the_broker_itself_is_refused() -> None:
     world = World()
     world.receive(b"12345001", BROKER)
     assert world.reasons() == ["port 12345 is this broker's own"]
-    world.receive(b"12345001", LAPTOP)  # another host may use that number
-    world.receive(b"12346001", BROKER)  # and this host may have subscribers
+    world.receive(b"12346001", BROKER)  # but this host may have subscribers
     world.receive(b"12345101x")
-    assert sorted(world.sent()) == [(LAPTOP, 12345, b"12345101x"), (BROKER, 12346, b"12345101x")]
+    assert world.sent() == [(BROKER, 12346, b"12345101x")]
     assert world.stats.refused == 1
 
 
-def test_what_two_brokers_pass_to_each_other_is_bounded_by_the_rate() -> None:
-    here, there = World(packets_per_s=10), World(packets_per_s=10)
-    here.receive(b"12345001", MOBILE)  # forged: each is made a subscriber of the other
-    there.receive(b"12345001", LAPTOP)
-    here.receive(b"12345101x")
-    hops = 0
-    while packets := here.sent():
-        for _, _, data in packets:
-            there.receive(data, LAPTOP)
-        for _, _, data in there.sent():
-            here.receive(data, MOBILE)
-        here.now = there.now = here.now + 0.001
-        hops += 1
-        assert hops < 1_000
-    assert here.stats.limited + there.stats.limited == 1
+def test_a_port_where_brokers_listen_is_no_subscribers_at_any_host() -> None:
+    world = World(port=18_000)
+    for port in 12_345, 18_000:
+        world.receive(b"%05d001" % port, LAPTOP)
+    assert world.reasons() == [
+        "port 12345 is where brokers listen: choose another for a subscriber",
+        "port 18000 is where brokers listen: choose another for a subscriber",
+    ]
+    world.receive(b"12345101x")
+    assert (world.sent(), world.stats.refused) == ([], 2)
+
+
+def pass_on(here: World, there: World, step_s: float = 0.001) -> int:
+    """Two brokers, each a subscriber of the other by a forged packet: how many packets pass between them."""
+    passed = 0
+    while packets := [(there, here, each) for each in here.sent()] + [
+        (here, there, each) for each in there.sent()
+    ]:
+        here.now = there.now = here.now + step_s
+        for receiver, sender, (_, port, data) in packets:
+            if port == receiver.port:
+                receiver.receive(data, MOBILE if receiver is here else LAPTOP, sender.port)
+                passed += 1
+        assert passed < 1_000
+    return passed
+
+
+@pytest.mark.parametrize("begins", ["with a sensor", "with an MQTT client", "with a last value"])
+@pytest.mark.parametrize("step_s", [0.001, 0.4])
+def test_a_reading_goes_once_to_and_fro_between_two_brokers(begins: str, step_s: float) -> None:
+    here, there = World(port=18_001), World(port=18_002)
+    if begins == "with a last value":
+        here.receive(b"12345101x")
+    here.receive(b"18002001", MOBILE)
+    there.receive(b"18001001", LAPTOP)
+    if begins == "with a sensor":
+        here.receive(b"12345101x")
+    elif begins == "with an MQTT client":
+        here.send_message(Message("farm/temperature", b"x"))
+    assert pass_on(here, there, step_s) == 2
+    assert (here.stats.looped, there.stats.looped) == (1, 0)
+    assert here.reasons() == ["subscribers of farm/temperature were just sent it, at port 18002 too: a loop"]
+    assert there.exchange.take_messages() == [Message("farm/temperature", b"x")]
+    assert len(here.exchange.take_messages()) == (begins != "with an MQTT client")
+    there.receive(b"12345101y")
+    assert pass_on(here, there, step_s) == 2
+
+
+@pytest.mark.parametrize("answering", [MOBILE, "192.0.2.3"])
+@pytest.mark.parametrize("header", [b"12345101", b"00007101"])
+def test_an_echo_gets_each_reading_once(answering: str, header: bytes) -> None:
+    """Also one that answers from another address, or writes another port, or seems to have begun."""
+    world = World()
+    world.receive(b"00007001", MOBILE)
+    for source in (SENSOR, 40_000), (MOBILE, 7):
+        payloads = [b"%d %d" % (number, source[1]) for number in range(20)]
+        for payload in payloads:
+            world.receive(b"12345101" + payload, *source)
+        echoed = 0
+        while packets := world.sent():
+            world.now += 0.01
+            for _, port, data in packets:
+                world.receive(header + data[8:], answering, port)
+                echoed += 1
+        assert echoed == len(payloads)
+    assert world.stats.looped == 40
+    assert len(world.exchange.take_messages()) == 40
+
+
+def test_a_device_may_publish_to_the_topic_that_it_subscribes_to() -> None:
+    world = World()
+    world.receive(b"12346001", LAPTOP, 12_346)
+    for payload in b"on", b"off", b"up", b"down":
+        world.receive(b"12345101" + payload, LAPTOP, 12_346)
+        assert world.sent() == [(LAPTOP, 12346, b"12345101" + payload)]
+    world.receive(b"12345101down", LAPTOP, 12_346)
+    assert (world.sent(), world.stats.looped) == ([], 1)
+    world.receive(b"12345101down")  # another sensor may say the same
+    world.receive(b"12345102down", LAPTOP, 12_346)  # and so may this one of something else
+    world.now += 2 * REMEMBER_S
+    world.receive(b"12345101down", LAPTOP, 12_346)
+    assert (world.stats.looped, world.stats.published) == (1, 7)
+
+
+def test_of_what_was_sent_a_bounded_part_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange_module, "MAX_REMEMBERED", 100)
+    world = World()
+    world.receive(b"12346001", LAPTOP)
+    for number in range(1_000):
+        world.receive(b"12345101%d" % number)
+    for number in reversed(range(1_000)):
+        world.receive(b"12345101%d" % number, LAPTOP, 12_346)
+    assert 100 <= world.stats.looped <= 200
 
 
 def test_one_address_has_so_many_subscriptions() -> None:
@@ -339,9 +421,9 @@ def test_an_address_may_send_only_so_many_packets() -> None:
 def test_a_message_that_fits_no_datagram_is_dropped_and_counted() -> None:
     world = World()
     world.receive(b"12346001", LAPTOP)
-    world.exchange.send_message(Message("farm/temperature", b"x" * (MAX_PAYLOAD_BYTES + 1)))
+    world.send_message(Message("farm/temperature", b"x" * (MAX_PAYLOAD_BYTES + 1)))
     assert (world.sent(), world.stats.too_large) == ([], 1)
-    world.exchange.send_message(Message("farm/temperature", b"x" * MAX_PAYLOAD_BYTES))
+    world.send_message(Message("farm/temperature", b"x" * MAX_PAYLOAD_BYTES))
     assert len(world.sent()) == 1
 
 
@@ -357,7 +439,7 @@ def test_access_rules_hold_and_may_change() -> None:
         "an access rule forbids to publish on farm/temperature",
         "an access rule forbids to subscribe to farm/humidity",
     ]
-    world.exchange.send_message(Message("farm/temperature", b"secret now"))
+    world.send_message(Message("farm/temperature", b"secret now"))
     assert world.sent() == []  # the laptop subscribed before the rule came
     world.receive(b"12345103x")
     assert world.stats.published == 2

@@ -205,6 +205,22 @@ async def test_the_broker_never_forwards_to_itself() -> None:
             assert stats_of(server).received == 3
 
 
+async def test_two_nodes_that_subscribe_to_each_other_send_a_reading_once_to_and_fro() -> None:
+    """What forged packets do between two machines, two ports of one do too."""
+    async with node() as here, node() as there:
+        ports = [port_of(each, "udp") for each in (here, there)]
+        with devices(1, ports[0]) as (device,), devices(1, ports[1]) as (other,):
+            device.send(b"%05d001" % ports[1])
+            other.send(b"%05d001" % ports[0])
+            await until(lambda: subscriptions_of(here) + subscriptions_of(there) == 2, "the subscriptions")
+            for number in range(1, 4):
+                device.publish("01", f"reading {number}")
+                await until(lambda number=number: stats_of(here).looped == number, "what comes back")  # type: ignore[misc]
+            assert [stats_of(each).published for each in (here, there)] == [3, 3]
+            assert [stats_of(each).forwarded for each in (here, there)] == [3, 3]
+            assert stats_of(here).received == 1 + 3 + 3
+
+
 async def test_a_subscriber_that_is_gone_disturbs_nobody() -> None:
     async with node() as server:
         port = port_of(server, "udp")

@@ -52,13 +52,17 @@ def page() -> str:
         "Every key of the configuration",
         "[Configuration](../configuration.md) says how a file is written, what addresses, sizes, durations "
         "and paths look like, and what follows from what. A key in a table stands below the table's heading "
-        "in the file: `tls.key` is `key` below `[tls]`. The column *for* names the commands that take it.",
+        "in the file: `tls.key` is `key` below `[tls]`. The column *for* names the commands that take it. "
+        "*Takes effect* says what a change of it, or of the file that it names, needs: a reload (SIGHUP), "
+        "for all connections or only for new ones, or a restart.",
     )
     for section, keys in _sections().items():
         lines += [f"## {code(f'[{section}]') if section else 'Addresses and the node'}", ""]
         if section in SECTION_TEXTS:
             lines += [SECTION_TEXTS[section], ""]
-        lines += table(("key", "flag", "value", "default", "from – to", "for", ""), map(_row, keys))
+        lines += table(
+            ("key", "flag", "value", "default", "from – to", "for", "takes effect", ""), map(_row, keys)
+        )
     return "\n".join(lines)
 
 
@@ -73,7 +77,8 @@ def _sections() -> dict[str, list[Key]]:
 def _row(key: Key) -> tuple[str, ...]:
     kind, span = _what_it_takes(key)
     flag = f"`--limit {key.name.partition('.')[2]}=…`" if key.flag == "--limit" else code(key.flag)
-    return code(key.name), flag, _value(key, kind), _default(key, kind), span, _commands(key), _text(key)
+    value, default = _value(key, kind), _default(key, kind)
+    return code(key.name), flag, value, default, span, _commands(key), key.takes_effect, _text(key)
 
 
 def _commands(key: Key) -> str:

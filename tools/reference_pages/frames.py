@@ -201,7 +201,13 @@ def _mqtt() -> list[str]:
         "first) stands for the message FIRST + n",
     }
     return [
-        *_heading("MQTT between nodes", "User properties of MQTT 5. Ordinary clients never see them."),
+        *_heading(
+            "MQTT between nodes",
+            "User properties of MQTT 5. A node adds and believes them only on connections of nodes, of "
+            "foreign brokers (whose clients see them) and of clients that give ids. What another client "
+            "publishes under such a name is passed on unaltered, as MQTT demands of any user property "
+            "(MQTT-3.3.2-17). It means nothing there, and what a node adds stands before it.",
+        ),
         *table(("property", "in"), ((code(name), text) for name, text in properties.items())),
         *limits(message, "MAX_ORIGIN", "MAX_NUMBER"),
         *_heading(

@@ -17,7 +17,7 @@ from hedgerow.broker import systopics
 from hedgerow.federation import federation, presence, rights, state
 from hedgerow.federation.document import wire as document_wire
 from hedgerow.federation.identities import NODE_RIGHT
-from hedgerow.federation.interests import interests, log_lines
+from hedgerow.federation.interests import counts, log_lines
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES
 from hedgerow.federation.mesh import announcements
 from hedgerow.federation.part import MESHES
@@ -166,8 +166,9 @@ DOCUMENT = (
 )
 READ = (
     *((topic, "a Mosquitto's log: who subscribes to what") for topic in log_lines.TOPICS),
-    (interests.UPTIME_TOPIC, "whether the broker has started again"),
-    (interests.COUNT_TOPIC, "whether all subscriptions are known"),
+    (counts.UPTIME_TOPIC, "whether the broker has started again"),
+    (counts.COUNT_TOPIC, "whether all subscriptions are known"),
+    (counts.SHARED_COUNT_TOPIC, "the same, of shared ones"),
     (connection.VERSION_TOPIC, "what kind of broker it is: an agent, and `hedgerow bridge`"),
     (f"{connection.CONNECTION_TOPICS}+/state", "which bridges of a Mosquitto are up: an agent"),
 )

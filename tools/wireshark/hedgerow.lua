@@ -133,7 +133,7 @@ local multicast = Proto("hedgerow.multicast", "Hedgerow Multicast Frame")
 
 local VERSION = 1
 local HEADER_BYTES, SEAL_BYTES, TAG_BYTES = 32, 12, 16
-local MAX_ORIGIN_BYTES, MAX_RANGES, MAX_NAMES, MAX_LEVELS = 64, 64, 512, 200
+local MAX_ORIGIN_BYTES, MAX_RANGES, MAX_NAMES = 64, 64, 512
 local MAX_ACKNOWLEDGED = 64
 local MAX_MICROSECONDS = UInt64(0, 0x100000) -- 2^52
 local DATA, HEARTBEAT, REPAIR, GONE, TOPICS, INTEREST = 1, 2, 3, 4, 5, 6
@@ -251,7 +251,7 @@ local function is_utf8(text)
 end
 
 local function is_topic(text)
-    return text ~= "" and not text:find("%z") and select(2, text:gsub("/", "")) < MAX_LEVELS
+    return text ~= "" and not text:find("%z")
 end
 
 local function is_topic_name(text)

@@ -19,7 +19,7 @@ message keeps it at QoS 1 and 2 for its next start.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from hedgerow.bridges.carriers import MAX_CARRIER_ID
@@ -91,11 +91,15 @@ class Admission:
         origin, epoch, _ = ids[0]
         life = self._entered.life(origin, epoch)
         admitted, is_new = self._admitted, True
-        for message_id in ids:
-            if life.seen(message_id.sequence):
-                is_new = False
-                break
-            admitted[message_id] = self.carrier_id  # Ours from here on: `enter` lets it through.
+        numbers = range(ids[0].sequence, ids[0].sequence + len(ids))
+        if [each.sequence for each in ids] == list(numbers) and life.note_run(numbers[0], len(numbers)):
+            admitted.update(dict.fromkeys(ids, self.carrier_id))  # Ours: `enter` lets them through.
+        else:
+            for message_id in ids:
+                if life.seen(message_id.sequence):
+                    is_new = False
+                    break
+                admitted[message_id] = self.carrier_id
         while len(admitted) > self._max_admitted:
             admitted.popitem(last=False)
         self._prefer(self.carrier_id, ids[0], now)
@@ -120,11 +124,9 @@ class Admission:
         self._entered.seen(message_id)
         self._settle(message_id, False)
 
-    def note_run(self, origin: str, epoch: int, sequences: Iterable[int]) -> None:
+    def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
         """We brought these, all of one life, while we were alone."""
-        life = self._entered.life(origin, epoch)
-        for sequence in sequences:
-            life.seen(sequence)
+        self._entered.life(origin, epoch).note_all(sequences)
 
     def take_answers(self) -> list[tuple[MessageId, bool]]:
         """Messages that waited, and whether they are to be sent."""

@@ -99,6 +99,10 @@ class Commands:
                 self._unrestored.add(name)
                 self._report(NotRestored(name, str(error)))
 
+    def has_made(self, name: str) -> bool:
+        """Is this bridge one that a publication created?"""
+        return name in self._broker.kept_by(KEPT)
+
     def publish_states(self, now: float) -> None:
         """Tell, retained, what changed in the bridges' states."""
         for name, state in self._bridges.changed(now):

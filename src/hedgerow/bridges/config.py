@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hedgerow.node.config import Chapter
-from hedgerow.node.values import Key, read_file_paths
+from hedgerow.node.values import AT_RELOAD, Key, read_file_paths
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,6 +25,7 @@ CHAPTER = Chapter(
             read_file_paths,
             "create the bridges whose sections this file has; may be repeated",
             repeated=True,
+            takes_effect=AT_RELOAD,
         ),
     ),
     lambda given: BridgesConfig(given.values["bridges"]),

@@ -8,6 +8,7 @@ broker, which gives no ids.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from hedgerow.bridges.fabric_key import (
@@ -34,11 +35,11 @@ from hedgerow.broker.publishing import deliver_to
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Pause
 from hedgerow.broker.told import read_told
-from hedgerow.message import Message, MessageId, Properties
+from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.dropped_there import DROPPED_TOPIC
-from hedgerow.mqtt.ids import BRIDGE_PROPERTY, NODE_PROPERTY, encode_block
+from hedgerow.mqtt.ids import BRIDGE_PROPERTY, ID_HEAD, NODE_PROPERTY
 from hedgerow.mqtt.packets import (
     MQTT_5,
     NEVER_EXPIRES,
@@ -48,7 +49,6 @@ from hedgerow.mqtt.packets import (
     Subscription,
     Will,
 )
-from hedgerow.mqtt.properties import with_length
 from hedgerow.mqtt.reasons import FAILURE
 
 if TYPE_CHECKING:
@@ -282,23 +282,32 @@ class FarConnection(ForeignLink):
         return self._sealed_blocks(batch, topic)
 
     def _sealed_blocks(self, batch: Batch, topic: bytes) -> list[bytes]:
-        key = self.bridge.key
         rest = encode_via(None, self.broker.node_id) + encode_topic(batch.topic, topic.decode())
-        prefixes, origin = self.broker.id_prefixes, batch.origin or ""
-        blocks = []
-        for sequence, payload in zip(batch.sequences, batch.payloads, strict=True):
-            block = encode_block(prefixes, MessageId(origin, batch.epoch, sequence)) + rest
-            blocks.append(with_length(block + key.seal(topic, batch.qos, False, block, b"", payload)))
+        prefix = f"{batch.origin or ''}/{batch.epoch}/".encode()
+        digits = [b"%d" % sequence for sequence in batch.sequences]
+        blocks: list[bytes] = []
+        for width, row in groupby(digits, len):
+            size = len(prefix) + width
+            head = b"%b%c%c%b" % (ID_HEAD, size >> 8, size & 0xFF, prefix)
+            ends = [each + rest for each in row]
+            payloads = batch.payloads[len(blocks) : len(blocks) + len(ends)]
+            proofs = self.bridge.key.seal_run(topic, batch.qos, head, ends, payloads)
+            begin = encode_remaining_length(len(head) + len(ends[0]) + len(proofs[0])) + head
+            blocks += [begin + end + proof for end, proof in zip(ends, proofs, strict=True)]
         return blocks
 
     def encode_run(self, batch: Batch, topic: bytes) -> bytes:
         if self.foreign is None:
             return super().encode_run(batch, topic)
         name = len(topic).to_bytes(2, "big") + topic
+        heads: dict[int, bytes] = {}
         packets: list[bytes] = []
         for block, payload in zip(self._sealed_blocks(batch, topic), batch.payloads, strict=True):
-            remaining = encode_remaining_length(len(name) + len(block) + len(payload))
-            packets += b"\x30", remaining, name, block, payload
+            size = len(block) + len(payload)
+            head = heads.get(size)
+            if head is None:
+                head = heads[size] = b"\x30" + encode_remaining_length(len(name) + size) + name
+            packets += head, block, payload
         return b"".join(packets)
 
     def identify(self, message: Message) -> None:

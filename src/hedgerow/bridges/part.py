@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from hedgerow.bridges.commands import Commands
 from hedgerow.bridges.config import BridgesConfig
 from hedgerow.bridges.events import TlsFilesRefused
 from hedgerow.errors import ConfigError
-from hedgerow.node.addresses import is_of_this_machine
+from hedgerow.node.addresses import dialled_address, is_of_this_machine
 from hedgerow.node.dialling import Dialler, Place
 from hedgerow.node.fabric_key import find_key
 from hedgerow.node.far_link import FarLink
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from hedgerow.bridges.following import FollowingBridge
     from hedgerow.bridges.section import FarAddress, Section
     from hedgerow.broker.dialled import DialledConnection
+    from hedgerow.node.config import Config
+
+logger = logging.getLogger(__name__)
 
 TLS_FILES_REFUSED = "the TLS files of the bridge cannot be used; the node's log tells why"
 TLS_VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
@@ -70,12 +75,32 @@ class BridgesPart(Part):
 
     def _is_own(self, address: FarAddress) -> bool:
         """Does one of this node's listeners answer at this address? Names are looked up when dialled."""
-        host = "127.0.0.1" if address.host == "localhost" else address.host
+        host = "127.0.0.1" if address.host == "localhost" else dialled_address(address.host)
         return is_of_this_machine(host) and any(
             port == address.port
             and (bound in ("0.0.0.0", "::", host) or is_loopback(host) is is_loopback(bound))
             for bound, port in self.node.listening
         )
+
+    def reload(self, config: Config) -> Callable[[], None]:
+        """Bridges of the configuration that are new, changed or gone. Others keep their links."""
+        return partial(self._set_sections, _read_files(config.of(BridgesConfig).bridges))
+
+    def _set_sections(self, sections: list[Section]) -> None:
+        now, before = self.node.clock(), {section.name: section for section in self._sections}
+        after = {section.name: section for section in sections}
+        self._sections = sections
+        for name in before.keys() - after.keys():
+            if name in self.bridges and not self.commands.has_made(name):
+                self.bridges.delete(name, now)
+        for name, section in after.items():
+            if before.get(name) != section:
+                try:
+                    self.bridges.create(replace(section, replace=True), now)
+                except ConfigError as error:
+                    logger.error("bridge %s is as it was: %s", name, error)
+        self.bridges.has_work = True
+        self.node.flush()
 
     async def stop(self) -> None:
         await self._dialler.stop()

@@ -25,6 +25,7 @@ from hedgerow.broker.told import tell_recent
 from hedgerow.message import Properties
 from hedgerow.mqtt.ids import is_of_bridge
 from hedgerow.mqtt.packets import Connack, Connect, Packet, Subscription
+from hedgerow.origins import OF_LINK_THERE, OF_USERS_LINK
 
 if TYPE_CHECKING:
     from hedgerow.broker.seal import RecordSeal
@@ -51,7 +52,7 @@ class BridgeRole(Role):
         """That this node dialled it proves nothing: a foreign broker may say that it is a node."""
         if connection.is_proven:
             return origin
-        return alias_of_link(connection.connected_session().client_id, self._node_id, origin, "to")
+        return alias_of_link(connection.connected_session().client_id, self._node_id, origin, OF_LINK_THERE)
 
     def may_read(self, session: Session, access: Access, topic: str) -> bool:
         """Rights are asked of a bridge that has a user; one without is a part of the node."""
@@ -111,7 +112,7 @@ class FarBridgeRole(IdentifiedRole):
             return origin
         if session.username is None:
             return alias_of_link(session.client_id, self.broker.node_id, origin)
-        return alias_of_link(session.username, self.broker.node_id, origin, "user")
+        return alias_of_link(session.username, self.broker.node_id, origin, OF_USERS_LINK)
 
     def _is_granted(self, session: Session) -> bool:
         """That there is no ACL grants nothing."""

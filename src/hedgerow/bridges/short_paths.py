@@ -74,9 +74,7 @@ def publish_born_row(
 
 def _note_known(broker: BrokerCore, origin: str, epoch: int, sequences: range) -> None:
     """What comes back by another link has been here."""
-    life = broker.duplicates.life(origin, epoch)
-    for sequence in sequences:
-        life.seen(sequence)
+    broker.duplicates.life(origin, epoch).note_all(sequences)
 
 
 def _read_row(
@@ -84,7 +82,15 @@ def _read_row(
 ) -> tuple[list[bytes], int]:
     """So many packets in a row at most, whose bodies begin like this: their payloads, and the end."""
     end, limit = len(data), connection.broker.limits.packet_bytes
-    payloads: list[bytes] = []
+    # Those of one size first: none of them has to be looked for.
+    size, payload_at = stop - position, body - position + len(head)
+    alike = data[position:body] + head
+    row_end = stop
+    while row_end <= end - size and data.startswith(alike, row_end):
+        row_end += size
+    row_end = min(row_end, position + size * most)
+    payloads = [data[start + payload_at : start + size] for start in range(position, row_end - size, size)]
+    position, body, stop = row_end - size, body + row_end - size - position, row_end
     while True:
         payloads.append(data[body + len(head) : stop])
         position = stop

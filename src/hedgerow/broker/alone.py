@@ -81,7 +81,10 @@ class RepeatedAlone:
             return False
         packet_id = data[id_at : id_at + 2]
         durability = broker.durability
+        publisher = session.owner or session.share or ""
         if durability.enabled and not durability.takes_publications(broker.now):
+            return False
+        if durability.lines.bytes and not durability.takes_from(publisher):
             return False
         retains = data[0] == RETAINED_AT_LEAST_ONCE
         message = Message(route.topic, data[id_at + 2 + self.is_mqtt_5 :], 1, retains, NO_PROPERTIES)
@@ -90,6 +93,7 @@ class RepeatedAlone:
 
         stats = broker.stats
         change_count = durability.change_count
+        durability.publisher = publisher
         size = len(data)
         broker.sequence += 1
         stats.packets_received += 1
@@ -163,6 +167,7 @@ class RepeatedAlone:
             acknowledgement = PUBACK_HEAD + packet_id
         else:
             acknowledgement = b"\x40\x03" + packet_id + b"\x10"  # No matching subscribers
+        durability.publisher = ""
         if durability.change_count == change_count:
             stats.packets_sent += 1
             if not connection.out:
@@ -237,9 +242,11 @@ def finish(connection: Connection, data: bytes) -> bool:
     if outbox is None or not packet_id or session.ledger is not None:
         return False
     broker = connection.broker
+    delivery = outbox.acknowledged(packet_id)
+    if delivery is None and packet_id in outbox.in_flight:
+        return False  # It is a protocol error.
     broker.stats.packets_received += 1
     broker.work += ACKNOWLEDGEMENT_WORK
-    delivery = outbox.acknowledged(packet_id)
     if delivery is not None:
         broker.durability.finish_delivery(session, delivery, is_acknowledged=True)
         if connection.resending or session.has_queue:

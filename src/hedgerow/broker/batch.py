@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hedgerow.broker.session import Publisher
-from hedgerow.message import Message, MessageId
+from hedgerow.message import NO_PROPERTIES, Message, MessageId
 from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.ids import ID_HEAD
 
@@ -118,10 +118,12 @@ class Batch:
         if self._messages is None:
             topic, qos, origin, epoch = self.topic, self.qos, self.origin, self.epoch
             if origin is None:
-                self._messages = [Message(topic, payload, qos) for payload in self.payloads]
+                self._messages = [
+                    Message(topic, payload, qos, False, NO_PROPERTIES) for payload in self.payloads
+                ]
             else:
                 self._messages = [
-                    Message(topic, payload, qos, id=MessageId(origin, epoch, sequence))
+                    Message(topic, payload, qos, False, NO_PROPERTIES, MessageId(origin, epoch, sequence))
                     for sequence, payload in zip(self.sequences, self.payloads, strict=True)
                 ]
         return self._messages
@@ -163,6 +165,9 @@ class Batch:
         if chunk is None:
             prefix = self._prefix()
             name = len(topic).to_bytes(2, "big") + topic
+            if isinstance(self.sequences, range) and len(set(map(len, self.payloads))) == 1:
+                chunk = self._encoded[topic] = self._encode_alike(name, prefix, self.sequences)
+                return chunk
             heads: dict[tuple[int, int], bytes] = {}
             packets = []
             for sequence, payload in zip(self.sequences, self.payloads, strict=True):
@@ -176,6 +181,25 @@ class Batch:
                 packets.append(head + digits + payload)
             chunk = self._encoded[topic] = b"".join(packets)
         return chunk
+
+    def _encode_alike(self, name: bytes, prefix: bytes, sequences: range) -> bytes:
+        """The same, of payloads of one size, where sequences count up."""
+        payloads = self.payloads
+        size = len(payloads[0])
+        pieces: list[bytes] = []
+        begin = 0
+        while begin < self.count:
+            digits = len(b"%d" % sequences[begin])
+            end = min(self.count, begin + 10**digits - sequences[begin])
+            block = id_block_head(prefix, digits)
+            remaining = len(name) + len(block) + digits + size
+            head = b"\x30" + encode_remaining_length(remaining) + name + block
+            pieces += [
+                b"%b%d%b" % (head, sequence, payload)
+                for sequence, payload in zip(sequences[begin:end], payloads[begin:end], strict=True)
+            ]
+            begin = end
+        return b"".join(pieces)
 
     def _prefix(self) -> bytes:
         """Of its ids, up to their sequences."""
@@ -194,12 +218,14 @@ def encode_plain(topic_name: str, payloads: Sequence[bytes], after: bytes) -> by
     """As QoS 0 packets without ids; `after` stands behind the topic: the property length, or nothing."""
     topic = topic_name.encode()
     name = len(topic).to_bytes(2, "big") + topic + after
+    if len(set(map(len, payloads))) == 1:
+        head = b"\x30" + encode_remaining_length(len(name) + len(payloads[0])) + name
+        return head.join((b"", *payloads))
     heads: dict[int, bytes] = {}
     packets = []
     for payload in payloads:
         size = len(payload)
-        head = heads.get(size)
-        if head is None:
-            head = heads[size] = b"\x30" + encode_remaining_length(len(name) + size) + name
-        packets.append(head + payload)
+        if size not in heads:
+            heads[size] = b"\x30" + encode_remaining_length(len(name) + size) + name
+        packets.append(heads[size] + payload)
     return b"".join(packets)

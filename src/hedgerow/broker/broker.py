@@ -13,7 +13,7 @@ deadlines come out; it has no socket, clock or thread. Four rules carry it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop
 
 from hedgerow.broker import handle_connect, handle_publish, handle_subscribe, session_end
@@ -21,9 +21,10 @@ from hedgerow.broker.access import Access
 from hedgerow.broker.changes import Changes, Snapshot
 from hedgerow.broker.connection import Connection, Dialect, State
 from hedgerow.broker.core import ROUND_WORK, TURN_WORK, BrokerCore
-from hedgerow.broker.deliveries import PURGE_S, drop_aged_stored, drop_oldest_segment, drop_unreadable, pump
+from hedgerow.broker.deliveries import PURGE_S, drop_aged_stored, drop_unreadable, pump
 from hedgerow.broker.events import Event
 from hedgerow.broker.limits import Limits, LogBounds
+from hedgerow.broker.log_pressure import make_room
 from hedgerow.broker.observer import Observer
 from hedgerow.broker.restore import restore
 from hedgerow.broker.role import Role
@@ -113,7 +114,8 @@ class Broker(BrokerCore):
             administrators,
             begun_at,
         )
-        self.client_role = ClientRole(self)
+        self._clients = ClientRole(self)
+        self.client_role = self._clients
         self.identified_role = IdentifiedRole(self)
         self._set_roles({role.name: role for role in (self.identified_role, self.client_role)})
         if snapshot is not None:
@@ -283,8 +285,11 @@ class Broker(BrokerCore):
 
     def take_changes(self) -> Changes | None:
         """What is to be written in one transaction; None when there is nothing, or one is under way."""
-        if self.durability.bounds.drops_oldest and self.durability.needs_room:
-            drop_oldest_segment(self)
+        self.durability.shares.look(self.durability.next_position, self.now)
+        if self.durability.needs_room:
+            waiting = self.durability.find_waiting()
+            if waiting:
+                make_room(self, waiting)
         return self.durability.take_changes(self.now)
 
     def take_finished(self) -> Changes | None:
@@ -301,6 +306,12 @@ class Broker(BrokerCore):
         self.durability.has_disk = has_room
         self.durability.disk_bytes = batch_bytes
 
+    def segments_shrunk(self, found: Iterable[tuple[int, int, int]]) -> None:
+        """Where segments begin that the log has written anew (`Changes.sparse`), their bytes, and how many
+        messages are left of each."""
+        for first, size, count in found:
+            self.durability.needed.shrunk(first, size, count)
+
     def changes_committed(self, now: float) -> None:
         """The changes last taken are durable: what was held for them may leave."""
         self.now = now
@@ -315,6 +326,16 @@ class Broker(BrokerCore):
             pump(self, connection)
         except Exception as error:
             connection.fail(error)
+
+    def offer(self, maximum_qos: int, takes_retained: bool) -> None:
+        """To clients that connect from now on, of what MQTT has."""
+        self._clients.offer(maximum_qos, takes_retained)
+
+    def set_limits(self, limits: Limits) -> None:
+        """For all that comes. What clients were told when they connected must not become less."""
+        self.limits = limits
+        self.owners.set_limits(limits)
+        self.retained.set_max_bytes(limits.retained_bytes)
 
     def set_access(self, access: Access) -> None:
         """New rules: forget every answer that was found under the old ones."""

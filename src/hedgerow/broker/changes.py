@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hedgerow.broker.stored import Chunk
+from hedgerow.broker.stored import Chunk, Run
 from hedgerow.duplicates import PageKey
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
@@ -63,6 +63,9 @@ class Changes:
     """They are the first of a new segment of the log."""
     removed: list[tuple[int, int]] = field(default_factory=list)
     """Segments of the log that nobody needs when this is committed: the first position, and where it ends."""
+    sparse: list[tuple[int, int, list[Run]]] = field(default_factory=list)
+    """Segments of which only these positions are needed when this is committed, and where they begin and end:
+    the log may go without the rest. It says later how large they are then (`Broker.segments_shrunk`)."""
     chunks: dict[tuple[int, int], Chunk] = field(default_factory=dict)
     """By (session key, number): which positions a session has not finished. One without any is gone. What of
     this a crash undoes comes once more, at QoS 1."""
@@ -92,6 +95,7 @@ class Changes:
             self.sessions,
             self.kept,
             self.seen,
+            self.sparse,
         )
         return len(self.waiting) == len(self.messages) and all(self.waiting) and not any(others)
 
@@ -100,6 +104,7 @@ class Changes:
         """Is there anything that packets wait for? Which messages were seen is not."""
         return bool(
             self.messages
+            or self.sparse
             or self.chunks
             or self.deliveries
             or self.received

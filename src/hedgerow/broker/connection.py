@@ -117,6 +117,9 @@ class OwnLife:
     def seen(self, sequence: int) -> bool:
         return True
 
+    def note_run(self, first: int, count: int) -> bool:
+        return False
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # as `DialledConnection` does
 class Connection(Channel):
@@ -217,17 +220,17 @@ class Connection(Channel):
             if not data:
                 return  # Whoever wrote that, the peer has yet to be heard.
         self.heard_at = now
+        repeated = self.repeated
+        if repeated is not None and repeated(self, data):
+            return
+        if self.state is CLOSED:
+            return  # The shell had read it before it heard of the close.
         if self.skipping:
             size = len(data)
             data = data[self.skipping :]
             self.skipping -= size - len(data)
             if not data:
                 return
-        repeated = self.repeated
-        if repeated is not None and repeated(self, data):
-            return
-        if self.state is CLOSED:
-            return  # The shell had read it before it heard of the close.
         if self.partial is not None:
             self.partial += data
             if len(self.partial) < self.wanted or (self.paused and self.pauses & MUST_WAIT):
@@ -464,6 +467,7 @@ class Connection(Channel):
             raise error
         self.broker.stats.packets_received += 1
         self.skipping = max(0, stop - len(data))
+        self.repeated = None  # The rest of it may look like a packet.
         return min(stop, len(data))
 
     def go_on(self) -> None:

@@ -64,6 +64,7 @@ class BrokerCore:
         self.limits = limits or Limits()
         self.access = access or Access()
         self.verifies_passwords = verifies_passwords
+        self.takes_empty_client_ids = True
         self.administrators = administrators  # users who may command the node, whatever the ACL says
         self.stats = Stats()
         self.duplicates = DuplicateLog()  # what has come to this node by any link

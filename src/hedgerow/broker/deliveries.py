@@ -12,9 +12,10 @@ from typing import Final
 
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.durability import MAX_POSITION, MAX_UNWRITTEN_BYTES
-from hedgerow.broker.events import DeliveriesDropped, MessageSetAside
+from hedgerow.broker.durability import MAX_UNWRITTEN_BYTES
+from hedgerow.broker.events import DeliveriesDropped, MessageSetAside, ShareExceeded
 from hedgerow.broker.log_reading import PAGE_MESSAGES, read_page, unloaded
+from hedgerow.broker.needed import MAX_POSITION
 from hedgerow.broker.session import DELIVERY_BYTES, Channel, Session
 from hedgerow.broker.stored import Chunk, Run
 from hedgerow.message import Message, Properties
@@ -179,7 +180,11 @@ def _has_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: De
     queued, size, limits = len(outbox.queue), outbox.bytes + delivery.size, broker.limits
     stored = session.stored
     if stored is not None:
-        if not broker.durability.takes_publications(broker.now, 2 * MAX_UNWRITTEN_BYTES):
+        durability = broker.durability
+        if not durability.takes_publications(broker.now, 2 * MAX_UNWRITTEN_BYTES):
+            return False
+        if durability.shares.half and durability.shares.refuses(stored.owner, durability.publisher):
+            note_payer(broker, stored.owner)
             return False
         # The log has a bound for all (`LogBounds`); a session has one where somebody chose it.
         bound = limits.queue_bytes if session.queue_limits is None else session.queue_limits.bytes
@@ -231,20 +236,6 @@ def _drop_oldest_stored(broker: BrokerCore, session: Session) -> None:
     _, (position, _) = stored.runs_after(stored.cursor, MAX_POSITION, 1)[0]
     _drop(broker, session)
     broker.durability.give_up(session, position, position + 1)
-
-
-def drop_oldest_segment(broker: BrokerCore) -> None:
-    """The log is full, and who waits for its oldest messages is not waited for."""
-    oldest = broker.durability.oldest_segment
-    if oldest is None:
-        return
-    for session in broker.sessions.values():
-        count = broker.durability.give_up(session, *oldest)
-        if count:
-            if session.ledger is not None:
-                session.ledger.overflowed += count
-            broker.stats.publish_dropped += count
-            note_dropped(broker, session, count)
 
 
 def _expire(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
@@ -484,6 +475,13 @@ def _resend(broker: BrokerCore, connection: Channel, session: Session, outbox: O
                 _note_wait(broker, delivery)
             budget -= PUMPED_BYTES + transmit(broker, connection, session, delivery, dup=True)
     return budget
+
+
+def note_payer(broker: BrokerCore, owner: str) -> None:
+    """Its sessions do without what they had, or would get."""
+    shares = broker.durability.shares
+    if shares.is_news(owner):
+        broker.events.append(ShareExceeded(owner, shares.share))
 
 
 def note_dropped(broker: BrokerCore, session: Session | None, count: int) -> None:

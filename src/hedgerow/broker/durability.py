@@ -13,37 +13,45 @@ them have acknowledged it by then. Each of these sessions has the message's posi
 until it is finished. Of a segment of the log it is counted how many such positions there are: without any
 it is removed.
 
-The log has a bound. Where it is full nothing more is written to it, so that publishers wait for their
-acknowledgements, and all else is stored as before: what readers finish makes room. Or else the oldest segment
-goes, whoever needs it (`LogBounds.drops_oldest`). What other brokers pass on has a reserve beyond the bound:
-else two that are full of what they have for each other would wait for each other for ever.
+The log has a bound. Where it is full publishers wait for their acknowledgements, and all else is stored as
+before: what readers finish makes room. `shares.py` says who waits first, and `log_pressure.py` makes room
+where that is not enough. What other brokers pass on has a reserve beyond the bound: else two that are full of
+what they have for each other would wait for each other for ever.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from operator import attrgetter
 
-from hedgerow.broker.changes import MAX_WAITING, Changes, SubscriptionRecord
+from hedgerow.broker.changes import Changes, SubscriptionRecord
 from hedgerow.broker.limits import LogBounds
+from hedgerow.broker.needed import NeededLog, NeededSegment
 from hedgerow.broker.observer import Observer
+from hedgerow.broker.placing import Placing
 from hedgerow.broker.session import Channel, Pause, Session
+from hedgerow.broker.shares import RESERVE_PART, Lines, ShareRuling, Shares
 from hedgerow.broker.stats import Stats
-from hedgerow.broker.stored import AGAIN_BIT, MAX_SPAN, RETAIN_BIT, Chunk, StoredQueue
-from hedgerow.broker.unwritten import FINISHED, UNWRITTEN, Unwritten, UnwrittenMessage, UnwrittenRow
+from hedgerow.broker.stored import Chunk, StoredQueue
+from hedgerow.broker.unwritten import (
+    FINISHED,
+    RELAYED,
+    UNWRITTEN,
+    Unwritten,
+    UnwrittenMessage,
+    UnwrittenRow,
+)
 from hedgerow.duplicates import DuplicateLog, PageKey
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import PUBACK, PUBCOMP
 
+ENTRUSTED = "links"  # The store keeps under this name which links have no share of the log to hold,
+PUBLISHED = "log"  # and under this one whose publications the segments have.
 MAX_HELD_ACKNOWLEDGEMENTS = 4_096  # Of one connection, before we stop reading from it.
 FINISHING = (PUBACK << 4, PUBCOMP << 4)  # First bytes of what lets the client send one more (§4.9).
-SEGMENT_BYTES = 8 * 1024 * 1024  # How much of the log goes at once.
-SEGMENTS_OF_BOUND = 16
-RESERVE_PART = 8  # One in so many bytes of the bound, beyond it, is for what other brokers pass on.
 # Of messages in one batch, about: a disk that is nearly full has room for it (`node/log_room.py`).
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 # What waits to be written to a log that takes nothing: beyond it publications are not taken, and beyond twice
@@ -52,9 +60,6 @@ MAX_UNWRITTEN_BYTES = 64 * 1024 * 1024
 STUCK_S = 10.0  # A batch that takes so long may take for ever.
 MANY_HELD = 1_024
 LOOKED_AT = 8  # Of a batch, about so many say how soon all are acknowledged.
-TIB = 2**40
-ENTRY_BYTES = 64  # What a message takes in the log beside topic and payload, at most
-MAX_POSITION = 2**63 - 1
 
 
 @dataclass(slots=True)  # Not frozen: each acknowledgement makes one, and it would cost three times as much.
@@ -72,18 +77,8 @@ class HeldBack:
     """and so those that other brokers passed on."""
     delivery: Delivery | None = None
     """This one must have its place in the log before."""
-
-
-class NeededSegment:
-    """A part of the log, as long as somebody needs something of it."""
-
-    __slots__ = ("bytes", "first", "is_reserve", "references")
-
-    def __init__(self, first: int, size: int = 0, is_reserve: bool = False) -> None:
-        self.first = first
-        self.bytes = size
-        self.is_reserve = is_reserve  # begun beyond the bound
-        self.references = 0
+    publisher: str | None = None
+    """Of what is called: whose messages those are that must be in the log; None: anybody's."""
 
 
 class Durability:
@@ -114,22 +109,18 @@ class Durability:
         # What is below this waits since this life began: a clock may have been set between two lives.
         self.restored_position = 1
         self.restored_at = 0.0
-        self.log_bytes = 0  # about, of all segments
-        self._reserve_bytes = 0  # of those that were begun beyond the bound
         self.has_disk = True  # the shell's word: there is room for the log on the disk,
         self.disk_bytes = float("inf")  # and for so much in one batch
-        self.segments: list[NeededSegment] = []  # of the log, in order
-        self._unneeded: dict[NeededSegment, None] = {}
-        # Several, where there is a bound: else nothing would go before all is read.
-        self._segment_bytes = min(SEGMENT_BYTES, (self.bounds.bytes or TIB) // SEGMENTS_OF_BOUND)
-        self._is_appending = False  # The newest segment was begun in this life.
-        self._needed: tuple[NeededSegment, int] | None = None  # the one that was looked for last, and its end
+        self.needed = NeededLog(self.bounds.bytes)
+        self.shares = Shares(self.needed, self.bounds.bytes)
         self._own, self._relayed = Unwritten(), Unwritten()  # published here, or passed on by other brokers
-        self.is_relaying = False  # What is published at this moment is the latter,
+        self.lines = Lines()  # of the former, what others need not wait for
+        self.publisher = ""  # What is published at this moment counts for this owner.
+        self.is_relaying = False  # It came from another broker,
         self.publication = 0  # and the number of that; 0: nothing is.
         self.publications = 0
         # Of `changes.received`: whether another broker has it, and which messages must be written before.
-        self._received_behind: dict[tuple[int, int], tuple[bool, int]] = {}
+        self._received_behind: dict[tuple[int, int], tuple[bool, int, str]] = {}
         self._entries_made = 0  # messages that were to be written, from the start
         self._unneeded_entries = 0  # about how many of those that are to be written nobody needs any more
         self._last_entry: UnwrittenMessage | None = None
@@ -167,23 +158,43 @@ class Durability:
     def is_reserve_full(self) -> bool:
         """Has it none for what other brokers pass on either?"""
         limit = self.bounds.bytes
-        return not self.has_disk or (limit is not None and self._reserve_bytes >= limit // RESERVE_PART)
+        return not self.has_disk or (limit is not None and self.needed.relayed_bytes >= limit // RESERVE_PART)
 
     @property
     def has_unwritten(self) -> bool:
-        return bool(self._own.entries or self._relayed.entries)
+        return bool(self._own.entries or self._relayed.entries or len(self.lines))
 
     def takes_publications(self, now: float, most_bytes: int = MAX_UNWRITTEN_BYTES) -> bool:
         """Not where too much waits in memory for a log that takes nothing."""
-        if self._own.bytes + self._relayed.bytes <= most_bytes:
+        if self._own.bytes + self._relayed.bytes + self.lines.bytes <= most_bytes:
             return True
         is_stuck = self._committing is not None and self._committing_since + STUCK_S < now
         return not (is_stuck or self.is_full)
+
+    def takes_from(self, publisher: str | None) -> bool:
+        """The same of one publisher: not where more of it waits than it leaves to others."""
+        lines = self.lines
+        if not lines.bytes or publisher is None or publisher not in lines:
+            return True
+        size = self._own.bytes + self._relayed.bytes + lines.bytes
+        return lines.bytes_of(publisher) <= MAX_UNWRITTEN_BYTES - size
 
     @property
     def needs_room(self) -> bool:
         """Does something wait for room in the log, and none is about to be made?"""
         return self.has_unwritten and self.is_full and self._committing is None
+
+    def find_waiting(self) -> set[str]:
+        """Whose publications the log has no room for."""
+        self._drop_unneeded()
+        waiting: set[str] = set()
+        if self.shares.is_full:
+            self.lines.sort(self._own, ShareRuling(self.needed, self.shares.left))
+        if not self.has_disk or self.shares.left <= 0:
+            waiting = {each.publisher for each in self._own.entries}
+        if self._relayed.entries and self.is_reserve_full:
+            waiting.add(RELAYED)
+        return waiting | self.lines.publishers
 
     # What the shell calls, through the broker
 
@@ -200,18 +211,19 @@ class Durability:
         if taken:
             self._looked_at = taken[:: 1 + len(taken) // LOOKED_AT]
             self._write_entries(taken, now)
-        going, staying = self._held, []
+        going: list[HeldBack] = self._held
+        staying: list[HeldBack] = []
         later = Changes()
         if self.has_unwritten:
-            going = [held for held in self._held if self._may_go(held)]
-            staying = [held for held in self._held if not self._may_go(held)]
+            going, staying = self._split_held()
             later = self._defer()
         else:
             self._received_behind.clear()
         if not (going or self.changes.must_precede or self.changes.seen):
             self.changes.seen, self.changes.received = later.seen, later.received
             return None
-        self._take_unneeded()
+        self.changes.removed += self.needed.take_unneeded(self.next_position, self.is_full)
+        self._keep_notes()
         changes, self.changes = self.changes, later
         # As of now: where a disk is full it is written again later, and what is seen meanwhile is the next
         # batch's. A message that is known after a crash, and whose deliveries are not, is lost.
@@ -233,6 +245,7 @@ class Durability:
         return not (
             self._unsent
             or self._relayed.entries
+            or len(self.lines)
             or self.changes.must_precede
             or self.changes.seen
             or self.is_full
@@ -266,7 +279,7 @@ class Durability:
 
     def done_until(self, number: int) -> bool:
         """Is nothing up to this number (`last_number`) to be written any more?"""
-        return self._own.done >= number
+        return self._own.done >= number and self.lines.has_passed(None, number)
 
     @property
     def last_number(self) -> int:
@@ -279,20 +292,59 @@ class Durability:
         relayed: list[UnwrittenMessage | UnwrittenRow] = []
         if not self.has_unwritten:
             return own
-        if self.is_full:
-            self._drop_unneeded()
-        else:
-            limit = self.bounds.bytes
+        limit = self.bounds.bytes
+        if not self.is_full:
             room = MAX_BATCH_BYTES if limit is None else min(MAX_BATCH_BYTES, limit - self.log_bytes)
-            own = self._own.take(room, self.disk_bytes)
+            own = self._take_own(room, None)
+        elif limit is not None and self.has_disk and (self._own.entries or len(self.lines)):
+            self._drop_unneeded()
+            left = self.shares.left
+            # Those first that have waited: what they may have is found anew for each batch.
+            admission = ShareRuling(self.needed, left)
+            own = self._take_own(min(MAX_BATCH_BYTES, left), admission)
+        else:
+            self._drop_unneeded()
         if self._relayed.entries and not (self.is_full and self.is_reserve_full):
             relayed = self._relayed.take(MAX_BATCH_BYTES, self.disk_bytes - sum([each.size for each in own]))
         return list(merge(own, relayed, key=_number)) if own and relayed else own or relayed
 
-    def _may_go(self, held: HeldBack) -> bool:
+    def _take_own(self, room: int, admission: ShareRuling | None) -> list[UnwrittenMessage | UnwrittenRow]:
+        """`admission`: of those that are admitted alone."""
+        if not len(self.lines) and admission is None:
+            return self._own.take(room, self.disk_bytes)
+        if room <= 0:
+            return []
+        taken = self.lines.take(room, self.disk_bytes, admission)
+        if admission is not None:
+            self.lines.sort(self._own, admission)
+        elif len(self.lines):
+            return taken  # What is behind it is the next batch's.
+        size = sum([each.size for each in taken])
+        if size < room:
+            taken += self._own.take(room - size, self.disk_bytes - size)
+        taken.sort(key=_number)
+        return taken
+
+    def _split_held(self) -> tuple[list[HeldBack], list[HeldBack]]:
+        """What may go, and what stays."""
+        going: list[HeldBack] = []
+        staying: list[HeldBack] = []
+        own, relayed, first = self._own.done, self._relayed.done, self.lines.first
+        for held in self._held:
+            stays = held.own > own or held.relayed > relayed or self._is_in_line(held, first)
+            (staying if stays else going).append(held)
+        return going, staying
+
+    def _is_in_line(self, held: HeldBack, first: int) -> bool:
+        """Does it wait for something that others need not wait for? `first`: the number of the first such."""
         if held.delivery is not None and held.delivery.position == UNWRITTEN:
+            return True
+        return held.own >= first and not self.lines.has_passed(_publisher_of(held), held.own)
+
+    def _may_go(self, held: HeldBack) -> bool:
+        if held.own > self._own.done or held.relayed > self._relayed.done:
             return False
-        return held.own <= self._own.done and held.relayed <= self._relayed.done
+        return not self._is_in_line(held, self.lines.first)
 
     def _defer(self) -> Changes:
         """What is known, and what a client's packet identifier means, must not survive without the
@@ -304,12 +356,14 @@ class Durability:
         changes.received, self._received_behind = {}, {}
         gone = {key for key, record in changes.sessions.items() if record is None}
         for place, each in received.items():
-            is_relayed, number = behind.get(place, (False, 0))
-            if number <= (self._relayed if is_relayed else self._own).done:
+            is_relayed, number, publisher = behind.get(place, (False, 0, ""))
+            if number <= (self._relayed if is_relayed else self._own).done and (
+                is_relayed or self.lines.has_passed(publisher, number)
+            ):
                 changes.received[place] = each
             elif place[0] not in gone:
                 later.received[place] = each
-                self._received_behind[place] = is_relayed, number
+                self._received_behind[place] = is_relayed, number, publisher
         return later
 
     def _drop_unneeded(self) -> None:
@@ -318,10 +372,12 @@ class Durability:
         self._last_entry = None
         for unwritten in self._own, self._relayed:
             unwritten.drop_first()
+        self.lines.drop(everywhere=False)
         if self._unneeded_entries > (len(self._own.entries) + len(self._relayed.entries)) // 2:
             self._unneeded_entries = 0
             for unwritten in self._own, self._relayed:
                 unwritten.drop_all()
+            self.lines.drop(everywhere=True)
         if len(self._held) > self._held_looked_at:
             self._held = [
                 held for held in self._held if held.connection is None or held.connection.is_connected
@@ -374,203 +430,30 @@ class Durability:
         self._last_entry = None
         if not self.has_unwritten:
             self._unneeded_entries = self._unsent = 0
-        first, references, size = self.next_position, 0, 0
-        messages = self.changes.messages
-        at = 0
-        while at < len(entries):
-            entry = entries[at]
-            position = first + len(messages)
-            if isinstance(entry, UnwrittenRow):
-                count, added = self._put_row(entry, position, now)
-            elif (end := _alike_end(entries, at)) > at + 1:
-                count, added = self._put_alike(entries[at:end], position, now)
-                at = end - 1
-            else:
-                count, added = self._put(entry, position, now)
-            references += count
-            size += added
-            at += 1
-        if not messages:
+        first = self.next_position
+        placing = Placing(self.changes, self._behind, now)
+        placing.place(entries, first)
+        count = len(self.changes.messages)
+        if not count:
             return
         self.changes.at = now
         self.changes.first_position = first
-        self.next_position = first + len(messages)
-        # What is written beyond the bound goes as soon as it is read, however long all else stays.
-        is_reserve = self.is_full
-        newest = self.segments[-1] if self._is_appending else None
-        if newest is None or newest.bytes >= self._segment_bytes or newest.is_reserve != is_reserve:
-            if self.segments and not self.segments[-1].references:
-                self._unneeded[self.segments[-1]] = None
-            self.changes.begins_segment = self._is_appending = True
-            self.segments.append(NeededSegment(first, 0, is_reserve))
-        segment = self.segments[-1]
-        segment.references += references
-        size += ENTRY_BYTES * len(messages)
-        segment.bytes += size
-        self.log_bytes += size
-        self._reserve_bytes += size * segment.is_reserve
+        self.next_position = first + count
+        self.changes.begins_segment |= self.needed.append(
+            first,
+            placing.size,
+            placing.references,
+            placing.holders,
+            placing.published,
+            placing.relayed,
+            self.is_full,
+        )
 
-    def _put(self, entry: UnwrittenMessage, position: int, now: float) -> tuple[int, int]:
-        """For how many sessions it is, and its bytes; none: all of them are done with it."""
-        changes, message = self.changes, entry.message
-        size = message.size
-        count = 0
-        waiting: list[tuple[int, int, tuple[int, ...]]] = []
-        for session, delivery in entry.deliveries:
-            if delivery.position != UNWRITTEN or session.stored is None:
-                continue
-            delivery.position = position
-            queue = session.stored
-            chunk = self._add(session, queue, delivery, size, now)
-            waiting.append((session.key, chunk.flags, chunk.identifiers))
-            if queue.unloaded:  # It is in memory, and behind some that are not.
-                queue.unloaded += 1
-                queue.ahead.add(position)
-            if delivery.packet_id:
-                chunk.sent = position
-                if delivery.qos == 2:
-                    changes.deliveries[session.key, position] = delivery
-            count += 1
-        for session, delivery in entry.left:
-            left = session.stored
-            if left is None:
-                continue
-            left.pending -= 1
-            if delivery.position != UNWRITTEN:
-                continue
-            delivery.position = position
-            chunk = self._add(session, left, delivery, size, now)
-            waiting.append((session.key, chunk.flags, chunk.identifiers))
-            if not left.unloaded:
-                left.cursor = position
-            left.unloaded += 1
-            self._behind[session] = None
-            count += 1
-        if not count:
-            return 0, 0
-        changes.messages.append(message)
-        changes.waiting.append(tuple(waiting) if count <= MAX_WAITING else ())
-        return count, size
-
-    def _put_alike(
-        self, entries: Sequence[UnwrittenMessage | UnwrittenRow], position: int, now: float
-    ) -> tuple[int, int]:
-        """As `_put` for each, of entries that `_alike_end` has found."""
-        messages = self.changes.messages
-        first, size = position, 0
-        session: Session | None = None
-        for entry in entries:
-            assert isinstance(entry, UnwrittenMessage)
-            session, delivery = entry.deliveries[0]
-            if delivery.position == UNWRITTEN and session.stored is not None:
-                delivery.position = position
-                position += 1
-                size += delivery.size
-                messages.append(entry.message)
-        count = position - first
-        if session is not None and count:
-            self._add_run(session, first, count, size, False, now)
-            self.changes.waiting += [((session.key, 1, ()),)] * count
-        return count, size
-
-    def _add(self, session: Session, queue: StoredQueue, delivery: Delivery, size: int, now: float) -> Chunk:
-        flags = delivery.qos | delivery.retain * RETAIN_BIT | delivery.is_again * AGAIN_BIT
-        identifiers, group = delivery.subscription_identifiers, delivery.group
-        chunk = queue.add(delivery.position, 1, flags, identifiers, group, size, now)
-        self.changes.chunks[session.key, chunk.number] = chunk
-        return chunk
-
-    def _put_row(self, row: UnwrittenRow, position: int, now: float) -> tuple[int, int]:
-        takers: list[tuple[Session, list[Delivery] | None, bool]] = [
-            (session, deliveries, False)
-            for session, deliveries in row.on_their_way
-            if session.stored is not None
-        ]
-        for session, left in row.left.items():
-            if session.stored is not None:
-                session.stored.pending -= len(row.messages)
-                takers.append((session, left, True))
-        if any(each.position != UNWRITTEN for _, deliveries, _ in takers for each in deliveries or ()):
-            return self._put_rest(row.messages, takers, position, now)
-        if not takers:
-            return 0, 0
-        count = len(row.messages)
-        size = sum([each.size for each in row.messages])
-        for session, deliveries, is_left in takers:
-            if deliveries is not None:
-                for number, delivery in enumerate(deliveries, position):
-                    delivery.position = number
-            self._add_run(session, position, count, size, is_left, now)
-        waiting = tuple((session.key, 1, ()) for session, _, _ in takers)
-        self.changes.messages += row.messages
-        self.changes.waiting += [waiting if len(takers) <= MAX_WAITING else ()] * count
-        return count * len(takers), size
-
-    def _put_rest(
-        self,
-        messages: Sequence[Message],
-        takers: Sequence[tuple[Session, Sequence[Delivery] | None, bool]],
-        position: int,
-        now: float,
-    ) -> tuple[int, int]:
-        """Of a row, one by one, what somebody has not finished by now."""
-        count = size = 0
-        for at, message in enumerate(messages):
-            waiting: list[tuple[int, int, tuple[int, ...]]] = []
-            for session, deliveries, is_left in takers:
-                if deliveries is not None:
-                    if deliveries[at].position != UNWRITTEN:
-                        continue
-                    deliveries[at].position = position
-                self._add_run(session, position, 1, message.size, is_left, now)
-                waiting.append((session.key, 1, ()))
-            if waiting:
-                self.changes.messages.append(message)
-                self.changes.waiting.append(tuple(waiting) if len(waiting) <= MAX_WAITING else ())
-                position += 1
-                count += len(waiting)
-                size += message.size
-        return count, size
-
-    def _add_run(
-        self, session: Session, position: int, count: int, size: int, is_left: bool, now: float
-    ) -> None:
-        queue = session.stored
-        assert queue is not None
-        if is_left:
-            if not queue.unloaded:
-                queue.cursor = position
-            queue.unloaded += count
-            self._behind[session] = None
-        elif queue.unloaded:  # As above: they are in memory.
-            queue.unloaded += count
-            queue.ahead.update(range(position, position + count))
-        end = position + count
-        while position < end:
-            part = min(end - position, MAX_SPAN - 1)
-            chunk = queue.add(position, part, 1, (), None, size * part // count, now)
-            position += part
-            if not is_left:
-                chunk.sent = position - 1
-            self.changes.chunks[session.key, chunk.number] = chunk
-
-    def _take_unneeded(self) -> None:
-        """Segments that nobody needs: removed when what says so is stored."""
-        newest = self.segments[-1] if self.segments else None
-        if newest and not newest.references and (newest.bytes >= self._segment_bytes or self.is_full):
-            self._unneeded[newest] = None
-        for segment in self._unneeded:
-            at = self.segments.index(segment)
-            is_last = at + 1 == len(self.segments)
-            self.changes.removed.append(
-                (segment.first, self.next_position if is_last else self.segments[at + 1].first)
-            )
-            del self.segments[at]
-            self._is_appending = self._is_appending and not is_last
-            self.log_bytes -= segment.bytes
-            self._reserve_bytes -= segment.bytes * segment.is_reserve
-        self._unneeded.clear()
-        self._needed = None
+    def _keep_notes(self) -> None:
+        """Who published what of the log."""
+        notes, self.needed.notes = self.needed.notes, {}
+        for first, note in notes.items():
+            self.keep(PUBLISHED, first, note)
 
     # Packets that may have to wait
 
@@ -630,10 +513,14 @@ class Durability:
         """Would a crash bring back a session that this client had?"""
         return client_id in self._ended or client_id in self._ending
 
-    def when_committed(self, callback: Callable[[], None]) -> None:
-        """Call it when all that changed so far is stored; at once when it is, or nothing ever is."""
+    def when_committed(self, callback: Callable[[], None], publisher: str | None = None) -> None:
+        """Call it when all that changed so far is stored; at once when it is, or nothing ever is.
+
+        `publisher`: whose messages are waited for, where others' have no room in the log; None: everybody's.
+        """
         if self.is_behind:
-            self._held.append(HeldBack(None, b"", 0, callback, self._own.last, self._relayed.last))
+            held = HeldBack(None, b"", 0, callback, self._own.last, self._relayed.last, None, publisher)
+            self._held.append(held)
         else:
             callback()
 
@@ -647,12 +534,29 @@ class Durability:
     def store_session(self, session: Session) -> None:
         if session.durable:
             if session.stored is None:
-                session.stored = StoredQueue()
+                session.stored = StoredQueue(session.owner or "")
             self.changes.sessions[session.key] = session.record()
             self.change_count += 1
 
+    def entrust(self, session: Session, is_proven: bool) -> None:
+        """Count what waits for this link for nobody, since it proved to be of this fabric; or for its owner
+        again."""
+        queue = session.stored
+        owner = "" if is_proven else session.owner or ""
+        if queue is None or queue.owner == owner:
+            return
+        for chunk in queue.chunks:
+            for first, count in chunk.runs_from(0):
+                self.needed.change(first, count, owner)
+                self.needed.change(first, -count, queue.owner)
+            chunk.owner = owner
+        queue.owner = owner
+        self.keep(ENTRUSTED, str(session.key), "" if is_proven else None)
+
     def discard_session(self, session: Session) -> None:
         """What hangs on the session goes with it."""
+        if session.durable and session.role.is_link:
+            self.keep(ENTRUSTED, str(session.key), None)
         if session.durable:
             session.durable = False
             queue, session.stored = session.stored, None
@@ -676,7 +580,7 @@ class Durability:
             place = session.key, packet_id
             self.changes.received[place] = received
             last = (self._relayed if session.gives_ids else self._own).last
-            self._received_behind[place] = session.gives_ids, last
+            self._received_behind[place] = session.gives_ids, last, session.share or ""
             self.change_count += 1
 
     def store_retained(self, topic: str, message: Message | None) -> None:
@@ -736,7 +640,9 @@ class Durability:
         entries = self._unwritten.entries
         row = entries[-1] if entries else None
         if not isinstance(row, UnwrittenRow) or not row.is_of(messages):
-            row = UnwrittenRow(messages, self._entries_made + 1)
+            row = UnwrittenRow(
+                messages, self._entries_made + 1, RELAYED if self.is_relaying else self.publisher
+            )
             self._unwritten.add(row)
             self._entries_made += len(messages)
             self._last_entry = None
@@ -763,7 +669,12 @@ class Durability:
 
     def unwritten_entries(self) -> Iterable[UnwrittenMessage | UnwrittenRow]:
         """What is not in the log yet, in order."""
-        return merge(self._own.entries, self._relayed.entries, key=_number)
+        return merge(
+            self._own.entries,
+            self._relayed.entries,
+            *[line.entries for line in self.lines],
+            key=_number,
+        )
 
     def unwritten(self, session: Session) -> list[Delivery]:
         """What was left for a session, and is not in the log yet."""
@@ -780,7 +691,13 @@ class Durability:
         if entry is None or entry.message is not message:
             self._identify(message)
             self._entries_made += 1
-            entry = self._last_entry = UnwrittenMessage(message, size, self._entries_made, self.publication)
+            entry = self._last_entry = UnwrittenMessage(
+                message,
+                size,
+                self._entries_made,
+                self.publication,
+                RELAYED if self.is_relaying else self.publisher,
+            )
             self._unwritten.add(entry)
         return entry
 
@@ -833,6 +750,8 @@ class Durability:
 
     def store_in_flight(self, sessions: Iterable[Session]) -> None:
         """The node ends as it should: what is in flight at QoS 1 keeps its packet identifiers, too."""
+        if self.needed.segments:
+            self.needed.note_publishers(self.needed.segments[-1])
         for session in sessions:
             if session.stored is not None and session.outbox is not None:
                 for delivery in session.outbox.in_flight.values():
@@ -870,30 +789,36 @@ class Durability:
             return
         for chunk, runs in queue.remove(first, count):
             self.changes.chunks[session.key, chunk.number] = chunk
-            for run in runs:
-                self._release(*run)
+            for first, length in runs:
+                self.needed.change(first, -length, chunk.owner)
 
     # The log's segments
 
     @property
-    def references(self) -> int:
-        """How much waits in the log, for all sessions together."""
-        return sum(segment.references for segment in self.segments)
+    def segments(self) -> list[NeededSegment]:
+        return self.needed.segments
 
     @property
-    def oldest_segment(self) -> tuple[int, int] | None:
-        """From where to where."""
-        segments = self.segments
-        if not segments:
-            return None
-        return segments[0].first, segments[1].first if len(segments) > 1 else self.next_position
+    def log_bytes(self) -> int:
+        """About, of all segments."""
+        return self.needed.bytes
 
-    def restore_log(self, segments: Sequence[tuple[int, int]], next_position: int, now: float) -> None:
+    @property
+    def references(self) -> int:
+        """How much waits in the log, for all sessions together."""
+        return self.needed.references
+
+    def restore_log(
+        self,
+        segments: Sequence[tuple[int, int]],
+        next_position: int,
+        now: float,
+        kept: Mapping[tuple[str, str], str],
+    ) -> None:
         """As it was found; `restore_chunk` says who needs what of it."""
         self.restored_at = now
         self.restored_position = next_position
-        self.segments = [NeededSegment(first, size) for first, size in segments]
-        self.log_bytes = sum(size for _, size in segments)
+        self.needed.restore(segments, {key: text for (part, key), text in kept.items() if part == PUBLISHED})
         self.next_position = self.written_position = self._committing_position = next_position
 
     def restore_chunk(self, session: Session, chunk: Chunk) -> None:
@@ -901,70 +826,23 @@ class Durability:
         chunk.began_at = chunk.at = self.restored_at
         session.stored.restore(chunk)
         for first, count in chunk.runs_from(0):
-            self._change_references(first, count)
+            self.needed.change(first, count, chunk.owner)
 
     def log_restored(self) -> None:
         """All that is needed has been said."""
-        self._unneeded.update((segment, None) for segment in self.segments if not segment.references)
+        self.needed.restored(self.next_position)
 
     def release(self, chunk: Chunk) -> None:
         """Of a session that is no more."""
         for first, count in chunk.runs_from(0):
-            self._release(first, count)
-
-    def _release(self, first: int, count: int) -> None:
-        self._change_references(first, -count)
-
-    def _change_references(self, first: int, count: int) -> None:
-        """`count`: of positions in a row, negative where they are needed no longer."""
-        segments = self.segments
-        sign = 1 if count > 0 else -1
-        left = abs(count)
-        while left:
-            segment, end = self._segment_of(first)
-            part = min(left, end - first)
-            segment.references += sign * part
-            if not segment.references and sign < 0 and segment is not segments[-1]:
-                self._unneeded[segment] = None
-            first += part
-            left -= part
-
-    def _segment_of(self, position: int) -> tuple[NeededSegment, int]:
-        """And where it ends."""
-        if self._needed is not None and self._needed[0].first <= position < self._needed[1]:
-            return self._needed
-        segments = self.segments
-        at = bisect_right(segments, position, key=_first) - 1
-        if at + 1 == len(segments):
-            return segments[at], MAX_POSITION
-        self._needed = segments[at], segments[at + 1].first
-        return self._needed
+            self.needed.change(first, -count, chunk.owner)
 
 
-def _alike_end(entries: Sequence[UnwrittenMessage | UnwrittenRow], begin: int) -> int:
-    """Behind the last of those that are on their way to one session, at QoS 1 and with nothing unusual."""
-    session: Session | None = None
-    for at in range(begin, len(entries)):
-        entry = entries[at]
-        if isinstance(entry, UnwrittenRow) or entry.left or len(entry.deliveries) != 1:
-            return at
-        owner, delivery = entry.deliveries[0]
-        if (
-            (session is not None and owner is not session)
-            or delivery.qos != 1
-            or not delivery.packet_id
-            or delivery.retain
-            or delivery.is_again
-            or delivery.subscription_identifiers
-            or delivery.group is not None
-        ):
-            return at
-        session = owner
-    return len(entries)
-
-
-def _first(segment: NeededSegment) -> int:
-    return segment.first
+def _publisher_of(held: HeldBack) -> str | None:
+    connection = held.connection
+    if connection is None or connection.session is None:
+        return held.publisher
+    return connection.session.owner or connection.session.share or ""
 
 
 _number = attrgetter("number")

@@ -107,6 +107,23 @@ class DeliveriesDropped:
 
 
 @dataclass(slots=True)
+class ShareExceeded:
+    """The log is full, more waits for the sessions of an owner than its share, and others would have to wait
+    for that: told when it begins."""
+
+    level: ClassVar[int] = logging.WARNING
+    owner: str
+    share: int
+    """In bytes."""
+
+    def __str__(self) -> str:
+        return (
+            f"the log is full, and more waits for the sessions of {_brief(self.owner)} than its share of "
+            f"{self.share} bytes: dropping the oldest of that, so that others can publish"
+        )
+
+
+@dataclass(slots=True)
 class MessageSetAside:
     """A link cannot carry a message, or its far end refuses it: what is behind it goes on."""
 
@@ -142,6 +159,7 @@ Event = (
     | ProtocolBroken
     | ConnectionFailed
     | DeliveriesDropped
+    | ShareExceeded
     | MessageSetAside
     | PublicationRefused
 )

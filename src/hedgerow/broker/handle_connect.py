@@ -120,6 +120,8 @@ def _log_in(connection: Connection, packet: Connect) -> None:
 
 def _refusal(connection: Connection, packet: Connect) -> tuple[int, str] | None:
     if not packet.client_id:
+        if not connection.broker.takes_empty_client_ids:
+            return Reason.CLIENT_IDENTIFIER_NOT_VALID, "clients need a client identifier here"
         if packet.protocol_version == MQTT_3_1:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client identifier"
         if packet.protocol_version in (MQTT_3_1_1, MQTT_EXTENDED) and not packet.clean_start:
@@ -160,7 +162,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         if crowd_refusal is not None:
             connection.refuse_connect(*crowd_refusal, client_id)
             return
-    owner = owner_of(username, connection.address)
+    owner = connection.owner or owner_of(username, connection.address)
     full = _why_full(broker, packet, username, owner, role)
     if full is not None:
         reason = f"too many {full} are kept for this user or address, or in all"
@@ -180,9 +182,10 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the CONNACK", client_id)
         return
     session, session_present = _take_session(broker, packet, client_id, username, role)
-    if not session_present:
+    if session_present:
+        broker.owners.came(session)
+    else:
         broker.owners.add(session, owner)
-    broker.owners.came(session)
     session_present = session_present or (not packet.clean_start and role.expects(packet, username))
     if role.gives_ids:
         carry_ids(connection)
@@ -210,6 +213,8 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     )
     connection.send_packet(role.accept(connection, Connack(session_present, Reason.SUCCESS, answer)))
     role.connected(connection)
+    if role.is_link:
+        broker.durability.entrust(session, connection.is_proven or connection.exchange is not None)
     if not connection.is_connected:
         return
     if session_present:
@@ -222,8 +227,9 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
 
 def _role_of(broker: BrokerCore, packet: Connect, username: str | None) -> Role:
     """The role that a CONNECT asks for; that of a client if no other claims it."""
+    client_id = packet.client_id
     for role in broker.claimants:
-        if role.claims(packet, username):
+        if client_id.startswith(role.prefix) and role.claims(packet, username):
             return role
     return broker.client_role
 
@@ -362,9 +368,10 @@ def _session_expiry_s(packet: Connect) -> float:
 
 
 def _keep_alive(packet: Connect, limits: Limits) -> int:
-    if limits.keep_alive_s < 65_535 and not 0 < packet.keep_alive <= limits.keep_alive_s:
-        return limits.keep_alive_s  # 3.1.1 clients cannot be told
-    return packet.keep_alive
+    # Clients before MQTT 5 cannot be told of another, and send nothing for as long as they said.
+    if packet.protocol_version < MQTT_5 or limits.keep_alive_s == 65_535:
+        return packet.keep_alive
+    return packet.keep_alive if 0 < packet.keep_alive <= limits.keep_alive_s else limits.keep_alive_s
 
 
 def _negotiate(connection: Connection, session: Session, packet: Connect, role: Role) -> None:

@@ -22,7 +22,7 @@ from hedgerow.broker.unreleased import MAX_BEFORE_MQTT_5, Unreleased
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode
-from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.mqtt.packets import (
     MQTT_5,
     PUBACK,
@@ -50,6 +50,7 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
     if "subscription_identifier" in properties:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "subscription identifier from a client", "MQTT-3.3.4-6")
     properties.pop("topic_alias", None)
+    _check_offered(connection, packet)
     if connection.connected_session().role.receive(connection, packet):
         return
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
@@ -67,6 +68,16 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
         return
     route = broker.find_route(packet.topic)
     accept(connection, message, route, packet.packet_id)
+
+
+def _check_offered(connection: Connection, packet: Publish) -> None:
+    role = connection.connected_session().role
+    if packet.qos > role.maximum_qos:
+        raise ProtocolError(Reason.QOS_NOT_SUPPORTED, f"QoS {packet.qos} is not taken here", "MQTT-3.2.2-11")
+    if packet.retain and not role.takes_retained:
+        raise ProtocolError(
+            Reason.RETAIN_NOT_SUPPORTED, "retained messages are not taken here", "MQTT-3.2.2-14"
+        )
 
 
 def handle_pubcallback(connection: Connection, packet: Packet) -> None:
@@ -212,6 +223,8 @@ def is_taken(connection: Connection, route: Route, size: int) -> bool:
         reason = f"the {full.name} has no room until its disk takes more"
     elif not broker.durability.takes_publications(broker.now):
         reason = "too much waits until the store takes more"
+    elif not broker.durability.takes_from(connection.connected_session().share):
+        reason = "too much of this user or address waits until the store takes more"
     else:
         return True
     if not connection.connected_session().role.hears_errors:
@@ -288,7 +301,25 @@ def handle_puback(connection: Connection, packet_id: int, reason_code: int) -> N
     session = connection.connected_session()
     outbox = session.outbox
     if outbox is not None:
-        _finish(connection, session, outbox.acknowledged(packet_id), reason_code)
+        delivery = outbox.acknowledged(packet_id)
+        if delivery is None:
+            _refuse_wrong_type(outbox, packet_id, "PUBACK")
+        _finish(connection, session, delivery, reason_code)
+
+
+def _refuse_wrong_type(outbox: Outbox, packet_id: int, name: str) -> None:
+    """What is not known any more is passed over; what was sent at the other QoS is not acknowledged so."""
+    delivery = outbox.in_flight.get(packet_id)
+    if delivery is not None:
+        clause = "MQTT-4.3.2-2" if delivery.qos == 1 else "MQTT-4.3.3-4"
+        raise ProtocolError(Reason.PROTOCOL_ERROR, f"{name} for a message of QoS {delivery.qos}", clause)
+
+
+def _refuse_wrong_types(outbox: Outbox, packet_ids: list[int], finished: int, name: str) -> None:
+    """The same, of a run in which so many were right, and are in flight no more."""
+    if finished < len(packet_ids):
+        for packet_id in packet_ids:
+            _refuse_wrong_type(outbox, packet_id, name)
 
 
 def _finish(connection: Connection, session: Session, delivery: Delivery | None, reason_code: int) -> None:
@@ -313,8 +344,13 @@ def finish_run(connection: Connection, packet_ids: list[int]) -> None:
     outbox = session.outbox
     if outbox is None:
         return
-    finished = outbox.acknowledged_run(packet_ids)
+    finished = outbox.finish_run(packet_ids, 1)
     connection.broker.durability.finish_run(session, finished)
+    _refuse_wrong_types(outbox, packet_ids, len(finished), "PUBACK")
+    _note_finished(connection, session, finished)
+
+
+def _note_finished(connection: Connection, session: Session, finished: list[Delivery]) -> None:
     if session.ledger is not None:
         session.ledger.relayed += len(finished)
     if finished and (connection.resending or session.has_queue):
@@ -330,6 +366,8 @@ def handle_pubrec(connection: Connection, packet_id: int, reason_code: int) -> N
         return
     delivery = outbox.received(packet_id) if outbox is not None else None
     if delivery is None:
+        if outbox is not None:
+            _refuse_wrong_type(outbox, packet_id, "PUBREC")
         # Answered all the same, so that the client can let the identifier go (§4.3.3).
         connection.send(release(packet_id, found=False, version=connection.protocol_version))
         return
@@ -359,7 +397,60 @@ def handle_pubcomp(connection: Connection, packet_id: int, reason_code: int) -> 
     if outbox is not None:
         if reason_code == Reason.PACKET_IDENTIFIER_NOT_FOUND:
             reason_code = Reason.SUCCESS  # It was finished before the connection was lost.
-        _finish(connection, session, outbox.completed(packet_id), reason_code)
+        delivery = outbox.completed(packet_id)
+        if delivery is None:
+            _refuse_wrong_type(outbox, packet_id, "PUBCOMP")
+        _finish(connection, session, delivery, reason_code)
+
+
+def receive_run(connection: Connection, packet_ids: list[int]) -> None:
+    """PUBRECs in a row that say success: as `handle_pubrec` for each, and one answer to all."""
+    session = connection.connected_session()
+    outbox = session.outbox
+    if outbox is None or session.durable or connection.congested:
+        for packet_id in packet_ids:
+            handle_pubrec(connection, packet_id, Reason.SUCCESS)
+        return
+    answers = []
+    for packet_id in packet_ids:
+        found = outbox.received(packet_id) is not None
+        if not found:
+            _refuse_wrong_type(outbox, packet_id, "PUBREC")
+        answers.append(release(packet_id, found, connection.protocol_version))
+    connection.send(b"".join(answers))
+
+
+def release_run(connection: Connection, packet_ids: list[int]) -> None:
+    """PUBRELs in a row: as `handle_pubrel` for each, and one answer to all."""
+    session = connection.connected_session()
+    broker, received = connection.broker, session.received
+    if received is None or session.durable or connection.congested:
+        for packet_id in packet_ids:
+            handle_pubrel(connection, packet_id, Reason.SUCCESS)
+        return
+    is_smaller = False
+    answers = []
+    for packet_id in packet_ids:
+        found = packet_id in received
+        if found and received.remove(packet_id):
+            is_smaller = True
+        answers.append(complete(packet_id, found or connection.protocol_version < MQTT_5))
+    if is_smaller:
+        broker.owners.weigh(session)
+    broker.durability.acknowledge(connection, b"".join(answers), False, len(answers))
+
+
+def complete_run(connection: Connection, packet_ids: list[int]) -> None:
+    """PUBCOMPs in a row that say success: as `handle_pubcomp` for each, but the window is filled once."""
+    session = connection.connected_session()
+    outbox = session.outbox
+    if outbox is None or session.stored is not None:
+        for packet_id in packet_ids:
+            handle_pubcomp(connection, packet_id, Reason.SUCCESS)
+        return
+    finished = outbox.finish_run(packet_ids, 2)
+    _refuse_wrong_types(outbox, packet_ids, len(finished), "PUBCOMP")
+    _note_finished(connection, session, finished)
 
 
 def release(packet_id: int, found: bool = True, version: int = MQTT_5) -> bytes:
@@ -379,6 +470,12 @@ ACKNOWLEDGEMENTS: dict[int, Callable[[Connection, int, int], None]] = {
     PUBREC: handle_pubrec,
     PUBREL: handle_pubrel,
     PUBCOMP: handle_pubcomp,
+}
+ACKNOWLEDGEMENT_RUNS: dict[int, Callable[[Connection, list[int]], None]] = {
+    PUBACK: finish_run,
+    PUBREC: receive_run,
+    PUBREL: release_run,
+    PUBCOMP: complete_run,
 }
 _ACKNOWLEDGEMENT_TYPES = {Puback: PUBACK, Pubrec: PUBREC, Pubrel: PUBREL, Pubcomp: PUBCOMP}
 

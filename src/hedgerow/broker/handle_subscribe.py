@@ -24,7 +24,7 @@ from hedgerow.mqtt.packets import (
     Unsubscribe,
 )
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.topics import MAX_LEVELS, is_wildcard, split_shared, validate_filter
+from hedgerow.topics import is_wildcard, split_shared, validate_filter
 
 LEVELS_PER_SUBSCRIPTION = 16
 FILTER_WORK = 5  # and one more for so many levels
@@ -78,8 +78,7 @@ def _validate(topic_filter: str) -> str | None:
     """The share name, if it has one. A filter that breaks the rules of §4.7 is a malformed packet."""
     try:
         group, rest = split_shared(topic_filter)
-        if rest.count("/") < MAX_LEVELS:
-            validate_filter(rest)
+        validate_filter(rest)
     except TopicError as error:
         raise ProtocolError(Reason.MALFORMED_PACKET, str(error)) from None
     return group
@@ -93,14 +92,18 @@ def _check_room(connection: Connection, data: bytes) -> None:
 def _subscribe(connection: Connection, session: Session, wanted: Subscription, identifier: int | None) -> int:
     broker = connection.broker
     group, topic_filter = split_shared(wanted.topic_filter)
-    if topic_filter.count("/") >= MAX_LEVELS:
-        return Reason.TOPIC_FILTER_INVALID
     answer = session.role.subscribing(connection, wanted, group is not None)
     if answer is not None:
         return answer
+    most = session.role.maximum_qos
+    if wanted.qos > most:
+        options = wanted.no_local, wanted.retain_as_published, wanted.retain_handling
+        wanted = Subscription(wanted.topic_filter, most, *options)
     # A filter with wildcards is granted and its messages are checked one by one, as in Mosquitto.
-    if not is_wildcard(topic_filter) and not broker.access.may_read(
-        session.username, session.client_id, topic_filter
+    if (
+        not is_wildcard(topic_filter)
+        and not broker.access.may_read(session.username, session.client_id, topic_filter)
+        and not session.may_read(broker.access, topic_filter)
     ):
         return Reason.NOT_AUTHORIZED
     held = session.subscriptions

@@ -6,6 +6,9 @@ is their id become one batch. Whatever is unusual returns 0, and goes the long w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
+
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.connection import Connection, OwnLife
 from hedgerow.broker.handle_publish import accept, is_taken
@@ -14,6 +17,7 @@ from hedgerow.broker.publishing import most_of_run, publish
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.short_path import (
+    FEW_ALIKE,
     PUBLISH_AT_LEAST_ONCE,
     PUBLISH_AT_MOST_ONCE,
     SHORT_PATH,
@@ -23,7 +27,7 @@ from hedgerow.broker.short_path import (
     read_run,
 )
 from hedgerow.duplicates import Life
-from hedgerow.message import Message, MessageId
+from hedgerow.message import NO_PROPERTIES, Message, MessageId
 from hedgerow.mqtt.ids import ID_HEAD, parse_id
 from hedgerow.mqtt.scanner import packet_at
 
@@ -58,6 +62,11 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
     most = most_of_run(connection.broker, route)
     digits_at = head_size + len(ID_HEAD) + 2 + len(prefix)
     payload_at = head_size + data[topic_end]
+    row_end = _publish_alike(
+        connection, route, life, data, (position, body, stop), digits_at, payload_at, most
+    )
+    if row_end:
+        return row_end
     expected = data[body : body + digits_at]
     while True:
         digits = data[body + digits_at : body + payload_at]
@@ -77,7 +86,60 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
             break
     if not count:
         return 0
-    count_received(connection, count, position - begin)
+    _pass_on(connection, route, life, (count, position - begin), payloads, sequences)
+    return position
+
+
+def _publish_alike(
+    connection: Connection,
+    route: Route,
+    life: Life | OwnLife,
+    data: bytes,
+    packet: tuple[int, int, int],
+    digits_at: int,
+    payload_at: int,
+    most: int,
+) -> int:
+    """The same of packets that have one size, so that none has to be looked for. 0: there are few, or their
+    numbers are not all written as they should be."""
+    position, body, stop = packet
+    size = stop - position
+    head = data[position : body + digits_at]
+    digits_at += body - position
+    payload_at += body - position
+    row_end, last = stop, len(data) - size
+    while row_end <= last and data.startswith(head, row_end):
+        row_end += size
+    count = min(most, (row_end - position) // size)
+    if count < FEW_ALIKE:
+        return 0
+    row_end = position + count * size
+    starts = range(position, row_end, size)
+    digits = [data[start + digits_at : start + payload_at] for start in starts]
+    together, width = b"".join(digits), payload_at - digits_at
+    if not together.isdigit() or (width > 1 and b"0" in together[::width]):
+        return 0
+    payloads = [data[start + payload_at : start + size] for start in starts]
+    sequences: Sequence[int] = list(map(int, digits))
+    counted = range(sequences[0], sequences[0] + count)
+    if sequences[-1] != counted[-1] or sequences != list(counted) or not life.note_run(counted[0], count):
+        is_new = [not life.seen(sequence) for sequence in sequences]
+        payloads, sequences = list(compress(payloads, is_new)), list(compress(sequences, is_new))
+    _pass_on(connection, route, life, (count, row_end - position), payloads, sequences)
+    return row_end
+
+
+def _pass_on(
+    connection: Connection,
+    route: Route,
+    life: Life | OwnLife,
+    received: tuple[int, int],
+    payloads: list[bytes],
+    sequences: Sequence[int],
+) -> None:
+    """Of so many packets, and bytes, those that are new."""
+    count, size = received
+    count_received(connection, count, size)
     connection.broker.work += RUN_WORK + count
     if connection.inbound is not None:
         connection.inbound.published += count
@@ -85,7 +147,6 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
     if sequences:
         batch = Batch(route.topic, connection.session, 0, payloads, len(payloads), *life.key, sequences)
         publish(connection.broker, batch, route)
-    return position
 
 
 def _read_id(data: bytes, topic_end: int, stop: int) -> tuple[bytes, int] | None:
@@ -217,7 +278,8 @@ def publish_identified_acknowledged(
     stats = connection.broker.stats
     stats.packets_received += 1
     stats.publish_bytes_received += stop - position
-    message = Message(route.topic, data[payload_at:stop], data[position] >> 1 & 3, id=message_id)
+    qos = data[position] >> 1 & 3
+    message = Message(route.topic, data[payload_at:stop], qos, False, NO_PROPERTIES, message_id)
     accept(connection, message, route, packet_id)
     return stop
 

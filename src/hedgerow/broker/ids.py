@@ -2,7 +2,8 @@
 
 Who connects to this broker and says `hedgerow-node` in CONNECT is a peer: another broker, or a client that
 gives ids. From CONNACK on each message has its id on this connection, both ways (`identified.py`), and a
-retained one the time of its publication; other clients never see them (`mqtt/ids.py` has the properties).
+retained one the time of its publication (`mqtt/ids.py` has the properties). No other client is sent them by a
+broker; what one publishes under their names passes as any user property, behind the broker's own.
 
 What is retained goes by age (`age_key`) alone: an older value does not replace a newer one, by whichever way
 and however often they come. Whether anybody hears of it also goes by its id: what was here before is kept, if
@@ -51,6 +52,7 @@ from hedgerow.mqtt.ids import (
 )
 from hedgerow.mqtt.packets import PUBLISH
 from hedgerow.mqtt.properties import encode_body
+from hedgerow.origins import OF_TOPIC
 
 if TYPE_CHECKING:
     from hedgerow.broker.role import Role
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
 ALIAS = "~"
 BROKER = "!"  # before the name of a broker or a link, where a user's stands otherwise
 AT = "@"  # before the node of a link, and before a digest in the place of a name
-KIND = ":"
+KIND = ":"  # behind one of the kinds of `origins.py`
 MAX_PRINCIPAL = 64  # characters; a client identifier may have 64 KiB
 MAX_LINK = 32
 _NO_ID = MessageId("", 0, 0)
@@ -104,7 +106,7 @@ def alias_of_topic(was: str, now: str, origin: str) -> str | None:
 
 
 def _retopic(before: str, after: str) -> str:
-    return f"{BROKER}as{KIND}{_name(f'{before}#{after}')}"  # No topic has a "#".
+    return f"{BROKER}{OF_TOPIC}{KIND}{_name(f'{before}#{after}')}"  # No topic has a "#".
 
 
 def _difference(was: str, now: str) -> tuple[str, str]:

@@ -58,7 +58,8 @@ class Limits:
     topic_alias_maximum: int = 64
     """Topic aliases per connection, each way."""
     keep_alive_s: int = 65_535
-    """The longest keep-alive; a client that asks for more, or for none, gets this one. 65,535: as it asks."""
+    """The longest keep-alive; clients of MQTT 5 that ask for more, or for none, are told this one. Those of
+    earlier versions, which cannot be told, keep theirs. 65,535: as they ask."""
     session_expiry_s: float = float("inf")
     """The longest time that a session is kept without its client."""
     sessions: int = 100_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.durability import MAX_POSITION
+from hedgerow.broker.needed import MAX_POSITION
 from hedgerow.broker.session import Session
 from hedgerow.broker.stored import AGAIN_BIT, QOS_BITS, RETAIN_BIT, Chunk, Run
 from hedgerow.mqtt.outbox import Delivery, Stage

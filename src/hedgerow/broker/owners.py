@@ -123,6 +123,12 @@ class Owners:
         self.session_bytes = Pool(limits.session_bytes, MAX_CONNECT_BYTES, FREE_PER_OWN)
         self.unknown_bytes = Pool(MAX_UNKNOWN_BYTES, MAX_CONNECT_BYTES, FREE_PER_OWN)  # the same, of CONNECTs
 
+    def set_limits(self, limits: Limits) -> None:
+        self._limits = limits
+        self.packet_bytes.resize(LARGE_PACKETS * limits.packet_bytes, limits.peer_packet_bytes)
+        self.connections.resize(limits.connections, MIN_CONNECTIONS)
+        self.session_bytes.resize(limits.session_bytes, MAX_CONNECT_BYTES)
+
     def __len__(self) -> int:
         return len(self._owners)
 
@@ -146,13 +152,7 @@ class Owners:
 
     def has_too_many_connections(self, connection: Channel) -> bool:
         """Has the owner of this one, which is counted, more than it may have?"""
-        pool, owner = self.connections, connection.owner
-        if owner is None:
-            return False
-        pool.change(owner, -1)
-        has_room = pool.has_room(owner, 1)
-        pool.change(owner, 1)
-        return not has_room
+        return connection.owner is not None and self.connections.is_beyond(connection.owner)
 
     def may_open(self, name: str, total: int) -> bool:
         """May it have one more session, where there are so many?"""

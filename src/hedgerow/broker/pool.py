@@ -17,6 +17,11 @@ class Pool:
         self._own: dict[str, int] = {}
         self.used = 0
 
+    def resize(self, total: int, least: int) -> None:
+        """Nobody loses what they have."""
+        self._total = total
+        self._least = least
+
     def of(self, name: str) -> int:
         return self._own.get(name, 0)
 
@@ -31,6 +36,12 @@ class Pool:
             return True
         own = self._own.get(name, 0) + more
         return own <= self._least or own <= left // self._free_per_own
+
+    def is_beyond(self, name: str) -> bool:
+        """Has this owner more than it may have?"""
+        left = self._total - self.used
+        own = self._own.get(name, 0)
+        return left < 0 or (own > self._least and own > left // self._free_per_own)
 
     def change(self, name: str | None, change: int) -> None:
         self.used += change

@@ -28,14 +28,15 @@ from hedgerow.broker.recipients import Recipient, SharedGroup
 from hedgerow.broker.rest import deliver_in_turns
 from hedgerow.broker.retaining import may_have_forgotten, retain
 from hedgerow.broker.routes import Listener, Route
-from hedgerow.broker.session import DELIVERY_BYTES, Channel, Publisher, Session, WireForm
-from hedgerow.message import Message
+from hedgerow.broker.session import DELIVERY_BYTES, Channel, Publisher, Session, WireForm, share_of
+from hedgerow.message import NO_PROPERTIES, Message
 from hedgerow.mqtt.codec import encode_publish_run
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.topics import matches
 
 MAX_RUN = 4_096  # Publications in a row before the turn is looked at.
 MOST_AT_ONCE = TURN_WORK // DELIVERY_WORK  # Recipients that get a message before the turn is looked at.
+PLAIN_FORMS = WireForm.MQTT_3, WireForm.MQTT_5
 HEADER_BYTES = 9  # of a PUBLISH beside topic, properties and payload, at most
 
 Outcome = tuple[int, bool]
@@ -73,7 +74,12 @@ def publish_message(
 ) -> Outcome:
     """Pass a publication on, with whatever it carries."""
     durability = broker.durability
-    was_relaying, before = durability.is_relaying, durability.publication
+    was_relaying, before, publisher_before = (
+        durability.is_relaying,
+        durability.publication,
+        durability.publisher,
+    )
+    durability.publisher = share_of(publisher)
     durability.is_relaying = publisher is not None and publisher.gives_ids
     durability.publications += 1
     durability.publication = durability.publications
@@ -81,6 +87,7 @@ def publish_message(
         return _publish_message(broker, message, route, publisher)
     finally:
         durability.is_relaying, durability.publication = was_relaying, before
+        durability.publisher = publisher_before
 
 
 def _publish_message(
@@ -267,10 +274,12 @@ def publish(broker: BrokerCore, batch: Batch, route: Route) -> Outcome:
     must_wait = bool(route.observers) and observe(broker, batch, route)
     if batch.qos:
         durability.is_relaying = _gives_ids(batch)
+        durability.publisher = share_of(batch.publisher)
         try:
-            _publish_at_least_once(broker, batch, route)
+            _publish_acknowledged(broker, batch, route)
         finally:
             durability.is_relaying = False
+            durability.publisher = ""
     else:
         _publish_at_most_once(broker, batch, route)
     return len(route.recipients), must_wait or durability.change_count != change_count
@@ -280,7 +289,7 @@ def _gives_ids(batch: Batch) -> bool:
     return batch.publisher is not None and batch.publisher.gives_ids
 
 
-def _publish_at_least_once(broker: BrokerCore, batch: Batch, route: Route) -> None:
+def _publish_acknowledged(broker: BrokerCore, batch: Batch, route: Route) -> None:
     messages = batch.messages
     if route.peers or _gives_ids(batch):
         broker.recent.add_run(messages, batch.total_bytes, broker.now)
@@ -335,7 +344,7 @@ def forward(
 
 
 def _without_ids(batch: Batch) -> Iterable[Message]:
-    return (Message(batch.topic, payload) for payload in batch.payloads)
+    return (Message(batch.topic, payload, 0, False, NO_PROPERTIES) for payload in batch.payloads)
 
 
 def fan_out(broker: BrokerCore, sessions: tuple[Session, ...], chunk: bytes, count: int) -> None:
@@ -355,8 +364,9 @@ def fan_out(broker: BrokerCore, sessions: tuple[Session, ...], chunk: bytes, cou
             dirty.append(connection)
         out.append(chunk)
     stats = broker.stats
-    stats.publish_sent += sent * count
-    stats.packets_sent += sent * count
+    count *= sent
+    stats.publish_sent += count
+    stats.packets_sent += count
     stats.publish_bytes_sent += sent * len(chunk)
 
 
@@ -416,7 +426,7 @@ def _send_one_by_one(broker: BrokerCore, batch: Batch, session: Session, connect
 
 
 def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) -> bool:
-    """At QoS 1, to one recipient, in one piece. False: one by one, since something about it is unusual."""
+    """At QoS 1 or 2, to one recipient, in one piece. False: one by one, since something is unusual."""
     session = recipient.session
     form = session.wire_form
     publisher = batch.publisher
@@ -425,8 +435,10 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
     connection, outbox = session.connection, session.outbox
     if not recipient.qos or recipient.identifiers or (recipient.no_local and session is publisher):
         return False
-    count = batch.count
+    count, qos = batch.count, min(batch.qos, recipient.qos)
     stored = session.stored
+    if qos == 2 and (stored is not None or form not in PLAIN_FORMS):
+        return False
     if connection is None or outbox is None or (stored is not None and stored.is_behind):
         return False
     if connection.congested or connection.resending or not outbox.has_room_for(count):
@@ -439,14 +451,14 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
     topic = _name_for(connection, form, batch)
     if topic is None:
         return False
-    deliveries = outbox.start_run(batch.messages, broker.now if session.role.gives_ids else 0.0)
+    deliveries = outbox.start_run(batch.messages, qos, broker.now if session.role.gives_ids else 0.0)
     packet_ids = [delivery.packet_id.to_bytes(2, "big") for delivery in deliveries]
     if stored is not None:
         broker.durability.store_run(session, deliveries)
     if session.ledger is not None:
         session.ledger.published += count
     data = encode_publish_run(
-        topic, packet_ids, _property_blocks(connection, form, batch, topic), batch.messages
+        topic, qos, packet_ids, _property_blocks(connection, form, batch, topic), batch.messages
     )
     stats = broker.stats
     stats.publish_sent += count
@@ -474,6 +486,8 @@ def may_leave(broker: BrokerCore, recipient: Recipient) -> bool:
     stored, limits = session.stored, session.queue_limits
     if stored is None or not (session.connection is None or stored.is_behind) or session.role.is_own:
         return False
+    if stored.owner in broker.durability.shares.half:  # It may have to do without.
+        return False
     if limits is None:
         is_bounded = broker.limits.queue_messages is not None or broker.limits.queue_bytes is not None
     else:
@@ -483,7 +497,7 @@ def may_leave(broker: BrokerCore, recipient: Recipient) -> bool:
 
 def _name_for(connection: Channel, form: WireForm, batch: Batch) -> bytes | None:
     """The topic as the recipient knows it; None where not every packet can be as all the others are."""
-    if form in (WireForm.MQTT_3, WireForm.MQTT_5):
+    if form in PLAIN_FORMS:
         return batch.topic.encode()
     name = connection.name_on_wire(batch.topic) if form != WireForm.OWN else None
     if name is None:

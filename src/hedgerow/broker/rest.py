@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.session import Channel, Pause, Publisher, Session
+from hedgerow.broker.session import Channel, Pause, Publisher, Session, share_of
 from hedgerow.message import Message
 
 
@@ -87,10 +87,13 @@ def _go_on(broker: BrokerCore, topic: str) -> bool:
     while queue:
         rest = queue[0]
         try:
+            broker.durability.publisher = share_of(rest.publisher)
             if not broker.take_steps(rest.steps):
                 return False
         except Exception as error:
             _report(broker, rest.publisher, error)
+        finally:
+            broker.durability.publisher = ""
         queue.popleft()
         broker.undelivered_bytes -= rest.size
         if not queue:

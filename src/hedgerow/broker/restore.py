@@ -5,6 +5,7 @@ from __future__ import annotations
 from hedgerow.broker import session_end
 from hedgerow.broker.changes import SessionRecord, Snapshot
 from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.durability import ENTRUSTED
 from hedgerow.broker.log_reading import load_until
 from hedgerow.broker.owners import owner_of
 from hedgerow.broker.role import UnknownRole
@@ -30,7 +31,10 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
             session.received = Unreleased()
         session.received.add(packet_id)
     durability = broker.durability
-    durability.restore_log(snapshot.segments, snapshot.next_position, broker.now)
+    for key, session in sessions.items():
+        if (ENTRUSTED, str(key)) in snapshot.kept:
+            durability.entrust(session, is_proven=True)
+    durability.restore_log(snapshot.segments, snapshot.next_position, broker.now, snapshot.kept)
     for key, chunk in snapshot.chunks:
         durability.restore_chunk(sessions[key], chunk)
     durability.log_restored()
@@ -63,7 +67,7 @@ def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
     session.protocol_version = record.protocol_version
     session.expiry_s = record.session_expiry_s
     session.durable = True
-    session.stored = StoredQueue()
+    session.stored = StoredQueue(session.owner or "")
     # A client that was connected when the broker died has been away since then; when that was is
     # not known, so its time begins now.
     session.expires_at = record.expires_at

@@ -173,6 +173,12 @@ class Retained(TopicMessages):
         self._expiries: list[tuple[float, str]] = []  # a heap: when, and which topic; void if it differs
         self.tombstones = Tombstones(max_bytes // TOMBSTONE_SHARE)
 
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """Nothing goes that is kept; if it is too much by now, nothing comes either."""
+        self.max_bytes = max_bytes
+        self.shares.resize(max_bytes, MIN_OWN_BYTES)
+        self.tombstones.max_bytes = max_bytes // TOMBSTONE_SHARE
+
     def newest(self, topic: str, now: float) -> Message | None:
         """The topic's value, or the tombstone in its place."""
         kept = self._kept.get(topic)

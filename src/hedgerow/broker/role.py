@@ -73,6 +73,10 @@ class Role:
     transport: str | None = None
     """By which way its publications come, as observers are told; None: that of its connection."""
     short_path: ShortPath = MappingProxyType({})
+    maximum_qos = 2
+    """Of what it may publish and is subscribed with."""
+    takes_retained = True
+    """May it publish retained messages?"""
 
     # CONNECT
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
+from hedgerow.broker.access import Access
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.broker.ids import alias_of, is_own_origin
@@ -14,7 +15,7 @@ from hedgerow.broker.session import Channel, Session
 from hedgerow.broker.short_path import CLIENT_SHORT_PATH
 from hedgerow.message import Properties
 from hedgerow.mqtt.ids import CLIENT_RIGHT, NODE_PROPERTY, RIGHT_TOPIC, node_of
-from hedgerow.mqtt.packets import MQTT_5, Connect
+from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Connect
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.rates import is_loopback
 from hedgerow.topics import is_between_nodes
@@ -31,11 +32,35 @@ class ClientRole(Role):
     def __init__(self, broker: BrokerCore) -> None:
         self.broker = broker
 
+    def offer(self, maximum_qos: int, takes_retained: bool) -> None:
+        """To clients that connect from now on. What is not offered leaves the short path, and is refused."""
+        self.maximum_qos, self.takes_retained = maximum_qos, takes_retained
+        self.short_path = {
+            first: take
+            for first, take in CLIENT_SHORT_PATH.items()
+            if first >> 4 != PUBLISH
+            or ((first >> 1 & 3) <= maximum_qos and (takes_retained or not first & 1))
+        }
+
+    def answer(self, packet: Connect, properties: Properties) -> None:
+        if packet.protocol_version != MQTT_5:
+            return
+        if self.maximum_qos < 2:
+            properties["maximum_qos"] = self.maximum_qos  # MQTT-3.2.2-9
+        if not self.takes_retained:
+            properties["retain_available"] = 0
+
     def refusal(
         self, connection: Channel, packet: Connect, username: str | None, owner: Session | None
     ) -> Refusal | None:
-        if packet.client_id.startswith(f"local.{self.broker.node_id}."):
-            reason = f"{packet.client_id!r} is kept for a link of this broker"
+        will = packet.will
+        if will is not None and will.qos > self.maximum_qos:
+            return Refusal(Reason.QOS_NOT_SUPPORTED, f"a will of QoS {will.qos} [MQTT-3.2.2-12]")
+        if will is not None and will.retain and not self.takes_retained:
+            return Refusal(Reason.RETAIN_NOT_SUPPORTED, "a will that is to be retained [MQTT-3.2.2-13]")
+        client_id = packet.client_id
+        if client_id.startswith("local.") and client_id.startswith(f"local.{self.broker.node_id}."):
+            reason = f"{client_id!r} is kept for a link of this broker"
             return Refusal(Reason.CLIENT_IDENTIFIER_NOT_VALID, reason)
         if owner is not None and owner.username is not None and owner.username != username:
             # Nobody ends, or reads, the session of another user by guessing its client identifier. But who
@@ -54,6 +79,12 @@ class ClientRole(Role):
         return username is not None and (
             username == client_id or (not access.is_open and access.may_write(username, client_id, right))
         )
+
+    def may_read(self, session: Session, access: Access, topic: str) -> bool:
+        if access.may_read(session.username, session.client_id, topic):
+            return True
+        # Whoever commands the node, whatever the ACL says, hears what came of it, and how the node is.
+        return topic.startswith("$SYS/") and session.username in self.broker.administrators
 
     def may_write(self, session: Session, topic: str) -> bool:
         broker = self.broker

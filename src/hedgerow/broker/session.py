@@ -70,6 +70,13 @@ class Publisher(Protocol):
         """In whose share of what there is for all it takes; None: it is the node's own."""
 
 
+def share_of(publisher: Publisher | None) -> str:
+    """As `Publisher.share`, with no name for the node itself."""
+    if isinstance(publisher, Session) and publisher.owner is not None:
+        return publisher.owner  # as nearly always
+    return (publisher.share or "") if publisher is not None else ""
+
+
 class Suspicion:
     """Which messages in flight the far end of a link may be closing on: see `suspects.py`."""
 

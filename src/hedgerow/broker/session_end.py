@@ -13,8 +13,8 @@ from itertools import chain
 
 from hedgerow.broker import suspects
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.durability import MAX_POSITION
 from hedgerow.broker.log_reading import read_page
+from hedgerow.broker.needed import MAX_POSITION
 from hedgerow.broker.publishing import deliver_to_one_step_by_step, publish_message
 from hedgerow.broker.role import EndedRole
 from hedgerow.broker.session import Channel, Session
@@ -72,9 +72,13 @@ def discard(broker: BrokerCore, session: Session) -> None:
     """The session ends; a will that waited for its delay is published now (MQTT-3.1.2-8)."""
     session.role.discarded(session)
     _publish_will(broker, session)
+    session.timer_at = None  # Else the broker would keep all of it until the timer is due.
     del broker.sessions[session.client_id]
     broker.links.pop(session.client_id, None)
     broker.owners.remove(session)
+    if session.stored is None and not (session.durable or session.outbox or session.subscriptions):
+        session.outbox = session.subscriptions = None
+        return  # It came and went, as most do: nothing has to be taken apart.
     shared = _take_shared(session)
     waiting = session.loaded() + broker.durability.unwritten(session)
     broker.durability.discard_session(session)  # Nothing of it is stored from here on.
@@ -186,8 +190,10 @@ def check_time(broker: BrokerCore, session: Session) -> None:
 
 def _publish_will(broker: BrokerCore, session: Session) -> None:
     will, session.will, session.will_at = session.will, None, None
+    if will is None:
+        return
     broker.owners.weigh(session)
-    if will is None or not session.role.may_write(session, will.topic):
+    if not session.role.may_write(session, will.topic):
         return
     properties = will.properties.copy()
     properties.pop("will_delay_interval", None)

@@ -5,7 +5,8 @@ whatever follows of the same kind, and returns the position behind, or 0 to send
 way through the codec: whatever is unusual, and whatever is wrong, since only the codec knows how to
 refuse. QoS 0 packets that go to the same recipients are forwarded together as the very bytes received,
 whatever their topics; those of one topic and size are recognised by their first bytes alone. QoS 1 packets of
-one topic are handled together too: `most_in_a_row` says whether, and how far.
+one topic are handled together too, and QoS 2 packets where there is no store: `most_in_a_row` says whether,
+and how far.
 """
 
 from __future__ import annotations
@@ -17,23 +18,26 @@ from hedgerow.broker import alone
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.connection import Connection
 from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK
-from hedgerow.broker.handle_publish import ACKNOWLEDGEMENTS, accept, finish_run, is_taken, room_to_receive
+from hedgerow.broker.handle_publish import ACKNOWLEDGEMENT_RUNS, accept, is_taken, room_to_receive
 from hedgerow.broker.publishing import fan_out, forward, is_divided, may_leave, most_of_run, observe, publish
 from hedgerow.broker.retaining import retainer
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session, WireForm
+from hedgerow.broker.unreleased import FEW, MAX_BEFORE_MQTT_5, Unreleased
 from hedgerow.message import NO_PROPERTIES, Message
 from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.packets import MQTT_5, PUBACK
 from hedgerow.mqtt.scanner import packet_at
-from hedgerow.mqtt.wire import PUBACK_HEAD
+from hedgerow.mqtt.wire import PUBACK_HEAD, PUBREC_HEAD
 
 PUBLISH_AT_MOST_ONCE: Final = 0x30
 MAX_RUNS: Final = 4_096  # Topics in a row before the turn is looked at.
 PUBLISH_AT_LEAST_ONCE: Final = 0x32
+PUBLISH_EXACTLY_ONCE: Final = 0x34
 SENDS_PER_WORK: Final = 4  # Recipients that a unit of work puts the same bytes before.
 NO_PACKET_ID: Final = b"\0\0"
+FEW_ALIKE: Final = 4  # Fewer packets of one size are read one by one.
 
 
 def publish_at_most_once(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
@@ -106,13 +110,14 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
 class Repeated:
     """The last QoS 0 packet of a chunk that ended with it: its first bytes, size, and way."""
 
-    __slots__ = ("head", "recipients", "route", "size")
+    __slots__ = ("head", "recipients", "route", "size", "work")
 
     def __init__(self, head: bytes, size: int, route: Route, recipients: tuple[Session, ...]) -> None:
         self.head = head
         self.size = size
         self.route = route
         self.recipients = recipients
+        self.work = 1 + len(recipients) // SENDS_PER_WORK
 
     def publish(self, connection: Connection, data: bytes) -> bool:
         """A chunk that is one packet to the same topic, of the same size as the last: what a sensor sends.
@@ -124,8 +129,12 @@ class Repeated:
         broker = connection.broker
         if len(data) != size or route.stale or not data.startswith(self.head) or broker.undelivered:
             return False
-        count_received(connection, 1, size)
-        broker.work += len(self.recipients) // SENDS_PER_WORK
+        stats = broker.stats
+        broker.sequence += 1
+        broker.work += self.work
+        stats.packets_received += 1
+        stats.publish_received += 1
+        stats.publish_bytes_received += size
         if route.observers:
             observe(broker, _own_batch(connection, route, data, size, len(self.head), broker.sequence), route)
         fan_out(broker, self.recipients, data, 1)
@@ -209,6 +218,66 @@ def publish_at_least_once(connection: Connection, data: bytes, position: int, bo
     return run_end
 
 
+def publish_exactly_once(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
+    """PUBLISH at QoS 2 of a client, without DUP and RETAIN, and all that follow of the kind and to the same
+    topic."""
+    if len(data) == stop or data[stop] != PUBLISH_EXACTLY_ONCE or stop - body < 5:
+        return publish_acknowledged(connection, data, position, body, stop)
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    route = connection.route_for(data[body + 2 : topic_end]) if topic_end <= stop else None
+    if route is None:
+        return 0
+    most = _most_exactly_once(connection, route)
+    if most <= 0:
+        return publish_acknowledged(connection, data, position, body, stop)
+    no_properties = b"\0" if connection.protocol_version == MQTT_5 else b""
+    packet_ids, places = read_run(
+        connection, data, body, stop, data[body:topic_end], no_properties, most, PUBLISH_EXACTLY_ONCE
+    )
+    if not packet_ids:
+        return 0
+    session = connection.connected_session()
+    received = session.received
+    if received is None:
+        received = session.received = Unreleased()
+    if route.observers and not is_taken(connection, route, places[-1][1] - position):
+        return len(data)
+    count = 0
+    for packet_id in packet_ids:
+        number = packet_id[0] << 8 | packet_id[1]
+        if number in received:
+            break  # Sent again.
+        received.add(number)
+        count += 1
+    if not count:
+        return publish_acknowledged(connection, data, position, body, stop)
+    payloads = [data[start:after] for start, after in places[:count]]
+    run_end = places[count - 1][1]
+    broker = connection.broker
+    stats = broker.stats
+    stats.packets_received += count
+    stats.publish_received += count
+    stats.publish_bytes_received += run_end - position
+    publish(broker, Batch(route.topic, session, 2, payloads, count), route)
+    broker.durability.acknowledge(connection, PUBREC_HEAD.join((b"", *packet_ids[:count])), False, count)
+    return run_end
+
+
+def _most_exactly_once(connection: Connection, route: Route) -> int:
+    """The same at QoS 2: as many as are remembered without one more look at what their owner may have."""
+    broker, session = connection.broker, connection.connected_session()
+    if broker.durability.enabled or broker.undelivered or connection.inbound is not None:
+        return 0
+    if not session.role.holds_receive_maximum:
+        return 0
+    most = most_in_a_row(connection, route)
+    received = session.received
+    room = FEW if received is None else received.room
+    if connection.protocol_version != MQTT_5:
+        room = min(room, MAX_BEFORE_MQTT_5 - (0 if received is None else len(received)))
+    return min(most, room)
+
+
 def most_in_a_row(connection: Connection, route: Route) -> int:
     """How many publications to this topic may be handled together; 0: each has to be looked at."""
     broker = connection.broker
@@ -240,9 +309,16 @@ def _is_stored_for_several(route: Route, publisher: Session) -> bool:
 
 
 def read_run(
-    connection: Connection, data: bytes, body: int, stop: int, name: bytes, after: bytes, most: int
+    connection: Connection,
+    data: bytes,
+    body: int,
+    stop: int,
+    name: bytes,
+    after: bytes,
+    most: int,
+    first: int = PUBLISH_AT_LEAST_ONCE,
 ) -> tuple[list[bytes], list[tuple[int, int]]]:
-    """Packets in a row that have this topic, and `after` behind their packet identifiers.
+    """Packets in a row that begin with `first`, have this topic, and `after` behind their packet identifiers.
 
     Their packet identifiers, and for each where the rest begins and ends.
     """
@@ -251,8 +327,14 @@ def read_run(
     packet_id_at = len(name)
     after_at = packet_id_at + 2
     rest_at = after_at + len(after)
-    packet_ids: list[bytes] = []
-    rests: list[tuple[int, int]] = []
+    packet_ids, rests = _read_alike(data, body, stop, name, after, most, first)
+    if packet_ids:
+        if len(packet_ids) >= most:
+            return packet_ids, rests
+        found = packet_at(data, rests[-1][1], first, limit)
+        if found is None:
+            return packet_ids, rests
+        body, stop = found
     while body + rest_at <= stop <= end and data.startswith(name, body):
         packet_id = data[body + packet_id_at : body + after_at]
         if packet_id == NO_PACKET_ID or not data.startswith(after, body + after_at):
@@ -261,14 +343,47 @@ def read_run(
         rests.append((body + rest_at, stop))
         if len(rests) >= most:
             break
-        if end - stop > 2 and data[stop] == PUBLISH_AT_LEAST_ONCE and data[stop + 1] < 0x80:
+        if end - stop > 2 and data[stop] == first and data[stop + 1] < 0x80:
             body = stop + 2  # as above
             stop = body + data[stop + 1]
-        elif (found := packet_at(data, stop, PUBLISH_AT_LEAST_ONCE, limit)) is not None:
+        elif (found := packet_at(data, stop, first, limit)) is not None:
             body, stop = found
         else:
             break
     return packet_ids, rests
+
+
+def _read_alike(
+    data: bytes, body: int, stop: int, name: bytes, after: bytes, most: int, first: int
+) -> tuple[list[bytes], list[tuple[int, int]]]:
+    """As many of them as have the size of the first, so that none has to be looked for. Nothing: they are few
+    or long, or something is wrong with one of them."""
+    position = body - (2 if stop - body < 0x80 else 3)
+    size = stop - position
+    id_at = body - position + len(name)
+    rest_at = id_at + 2 + len(after)
+    if (
+        rest_at > size
+        or stop - body >= 0x4000
+        or len(data) - position < FEW_ALIKE * size
+        or data[position] != first
+    ):
+        return [], []
+    head = data[position:body] + name
+    end, last = position, len(data) - size
+    while end <= last and data.startswith(head, end):
+        end += size
+    count = min(most, (end - position) // size)
+    if count < FEW_ALIKE:
+        return [], []
+    starts = range(position, position + count * size, size)
+    packet_ids = [data[start + id_at : start + id_at + 2] for start in starts]
+    if NO_PACKET_ID in packet_ids:
+        return [], []
+    for start in starts if after else ():
+        if not data.startswith(after, start + id_at + 2):
+            return [], []
+    return packet_ids, [(start + rest_at, start + size) for start in starts]
 
 
 def accept_batch(
@@ -321,7 +436,7 @@ def publish_acknowledged(connection: Connection, data: bytes, position: int, bod
     stats.packets_received += 1
     stats.publish_bytes_received += stop - position
     qos = data[position] >> 1 & 3
-    accept(connection, Message(route.topic, data[payload:stop], qos), route, packet_id)
+    accept(connection, Message(route.topic, data[payload:stop], qos, False, NO_PROPERTIES), route, packet_id)
     if qos == 1 and position == 0 and stop == len(data):
         alone.remember(connection, route, data[body:topic_end])
     return stop
@@ -374,14 +489,9 @@ def acknowledgements(connection: Connection, data: bytes, position: int, body: i
         return 0
     connection.broker.stats.packets_received += len(packet_ids)
     connection.broker.work += 2 * len(packet_ids)
-    if first >> 4 == PUBACK:
-        finish_run(connection, packet_ids)
-        if len(data) == 4:
-            connection.repeated = alone.finish
-    else:
-        acknowledge = ACKNOWLEDGEMENTS[first >> 4]
-        for packet_id in packet_ids:
-            acknowledge(connection, packet_id, 0)
+    ACKNOWLEDGEMENT_RUNS[first >> 4](connection, packet_ids)
+    if len(data) == 4 and first >> 4 == PUBACK:
+        connection.repeated = alone.finish
     return position + 4 * len(packet_ids)
 
 
@@ -399,7 +509,7 @@ def _read_packet_ids(data: bytes, position: int, count: int) -> list[int]:
 SHORT_PATH: ShortPath = {
     PUBLISH_AT_MOST_ONCE: publish_at_most_once,
     PUBLISH_AT_LEAST_ONCE: publish_at_least_once,
-    0x34: publish_acknowledged,
+    PUBLISH_EXACTLY_ONCE: publish_exactly_once,
     0x40: acknowledgements,
     0x50: acknowledgements,
     0x62: acknowledgements,

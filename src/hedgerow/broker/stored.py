@@ -62,6 +62,7 @@ class Chunk:
         "group",
         "identifiers",
         "number",
+        "owner",
         "runs",
         "sent",
     )
@@ -74,6 +75,7 @@ class Chunk:
         self.flags = flags  # QoS, and the bits above
         self.identifiers = identifiers  # of subscriptions
         self.group = group  # the shared subscription that chose the session; not stored
+        self.owner = ""  # of the session; "": none
         self.runs = array("H")  # offset of the first from `base`, and how many; and so on
         self.count = 0
         self.bytes = 0  # about, of the messages
@@ -176,9 +178,10 @@ class Chunk:
 class StoredQueue:
     """The unfinished positions of one session."""
 
-    __slots__ = ("ahead", "bytes", "chunks", "count", "cursor", "next_number", "pending", "unloaded")
+    __slots__ = ("ahead", "bytes", "chunks", "count", "cursor", "next_number", "owner", "pending", "unloaded")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "") -> None:
+        self.owner = owner  # of the session
         self.chunks: list[Chunk] = []  # none of them empty
         self.next_number = 1
         self.count = 0
@@ -219,6 +222,7 @@ class StoredQueue:
         chunk = self.chunks[-1] if self.chunks else None
         if chunk is None or not chunk.takes(position, count, flags, identifiers, group, at):
             chunk = Chunk(self.next_number, position, flags, identifiers, group)
+            chunk.owner = self.owner
             self.next_number += 1
             self.chunks.append(chunk)
         chunk.add(position, count, size, at)
@@ -278,6 +282,7 @@ class StoredQueue:
 
     def restore(self, chunk: Chunk) -> None:
         """As the store had it; in their order."""
+        chunk.owner = self.owner
         self.chunks.append(chunk)
         self.next_number = chunk.number + 1
         self.count += chunk.count

@@ -46,6 +46,11 @@ class Unreleased:
         """Would one more make it larger?"""
         return self._map is None and self._count == FEW
 
+    @property
+    def room(self) -> int:
+        """How many more it may have without becoming larger."""
+        return FEW - self._count if self._map is None else 65_536 - self._count
+
     def add(self, packet_id: int) -> bool:
         """One that is not there yet. Does it take more bytes now?"""
         self._count += 1

@@ -15,16 +15,20 @@ from hedgerow.mqtt.outbox import Delivery
 
 UNWRITTEN = -1  # The position of a delivery whose message waits to be written,
 FINISHED = -2  # and of one that was finished before.
+RELAYED = "*"  # As a publisher: another broker has passed it on. No owner has this name.
 UNWRITTEN_BYTES = 500  # that a message which is to be written takes in memory, beside its own
 
 
 class UnwrittenMessage:
     """A message that is to be written to the log, and for whom."""
 
-    __slots__ = ("deliveries", "last", "left", "message", "number", "publication", "size")
+    __slots__ = ("deliveries", "last", "left", "message", "number", "publication", "publisher", "size")
 
-    def __init__(self, message: Message, size: int, number: int, publication: int) -> None:
+    def __init__(
+        self, message: Message, size: int, number: int, publication: int, publisher: str = ""
+    ) -> None:
         self.message = message
+        self.publisher = publisher  # the owner that it counts for; "": none, or RELAYED
         self.size = size + UNWRITTEN_BYTES
         self.number = self.last = number
         self.publication = publication  # Entries of one are written together; 0: of none
@@ -58,12 +62,13 @@ class UnwrittenMessage:
 class UnwrittenRow:
     """Messages in a row, at QoS 1, and for whom: as an `UnwrittenMessage` for each."""
 
-    __slots__ = ("last", "left", "messages", "number", "on_their_way", "size")
+    __slots__ = ("last", "left", "messages", "number", "on_their_way", "publisher", "size")
 
     publication = 0
 
-    def __init__(self, messages: Sequence[Message], number: int) -> None:
+    def __init__(self, messages: Sequence[Message], number: int, publisher: str = "") -> None:
         self.messages = messages
+        self.publisher = publisher
         self.number = number  # of the first
         self.last = number + len(messages) - 1
         self.size = sum([each.size for each in messages]) + UNWRITTEN_BYTES * len(messages)

@@ -36,11 +36,10 @@ from hedgerow.cli.option_values import by, duration, whole
 from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError, HedgerowError, reason_of
 from hedgerow.node import logs
+from hedgerow.node.broker_urls import warn_if_readable
 from hedgerow.node.eventlog import EventLog
-from hedgerow.node.values import (
-    read_directory_path,
-    read_node_id,
-)
+from hedgerow.node.fabric_key import read_key
+from hedgerow.node.values import read_directory_path, read_file_path, read_node_id
 
 MAX_MISSES = 1_000
 
@@ -107,6 +106,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where bridges that the agent itself carries keep what waits",
     )
+    parser.add_argument(
+        "--key",
+        type=by(read_file_path),
+        metavar="FILE",
+        help="the key that all agents share; without one they believe whoever announces an agent",
+    )
     parser.add_argument("--plan", action="store_true", help="print what would be done, and end")
     parser.add_argument("--once", action="store_true", help="do it, and end when it is done")
     parser.add_argument(
@@ -158,9 +163,17 @@ def read_settings(arguments: argparse.Namespace) -> AgentSettings:
         missed_probes=arguments.probe_misses,
         bridges=BridgeSettings(tuple(arguments.topic or DEFAULT_TOPICS), tuple(arguments.option)),
         data=arguments.data,
+        key=_read_key(arguments.key),
         is_once=arguments.once,
         is_silent=arguments.plan,
     )
+
+
+def _read_key(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    warn_if_readable([path])
+    return read_key(path)
 
 
 def read_brokers(arguments: argparse.Namespace) -> list[BrokerEntry]:

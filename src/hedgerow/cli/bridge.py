@@ -25,7 +25,7 @@ from hedgerow.bridges.section import Section, read_section
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, in_thread
 from hedgerow.cli.parsing import UsageError
-from hedgerow.errors import ConfigError, HedgerowError, RefusedError, printable
+from hedgerow.errors import ConfigError, HedgerowError, RefusedError, escape_controls, printable
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.node.values import read_utf8
@@ -117,7 +117,8 @@ async def _list(arguments: argparse.Namespace, words: list[str], target: Target)
         raise HedgerowError(f"{target.url} told of no bridge in {ANSWER_S:g} s: is it a Hedgerow node?")
     if arguments.json:
         for state in states:
-            print(state.decode(errors="replace"))
+            text = state.decode(errors="replace")
+            print(escape_controls(text) if sys.stdout.isatty() else text)
     else:
         print("\n".join(table(states)) if states else "no bridges")
     return 0

@@ -41,6 +41,7 @@ from hedgerow.node.backlogs import (
     NEAR,
     Backlogs,
     decode,
+    owner_in_words,
     reader_in_words,
     room_in_words,
     time_in_words,
@@ -438,11 +439,16 @@ def _check_room(backlogs: Backlogs, now: float) -> Finding:
     if backlogs.full_in_s is not None:
         facts.append(f"full in about {time_in_words(backlogs.full_in_s)}")
     seen = f"{', '.join(facts)}, as of {time_in_words(max(0.0, now - backlogs.at))} ago"
-    advice = "at the bound publishers wait: connect the readers below, end their sessions, or raise the bound"
+    advice = (
+        "at the bound publishers wait, and who holds more than its share loses some of it: connect the "
+        "readers below, end their sessions, or raise the bound"
+    )
     return Finding(state, seen, "" if state == OK else advice)
 
 
 def _name_readers(backlogs: Backlogs) -> Iterator[Finding]:
+    for owner in backlogs.owners:
+        yield Finding(OK, owner_in_words(owner))
     for figures in backlogs.largest[:SHOWN_READERS]:
         yield Finding(OK, reader_in_words(figures, backlogs.at))
 

@@ -23,8 +23,8 @@ from typing import Any, TypeVar, cast
 import uvloop
 
 from hedgerow.cli.option_values import topic_name, url, whole
-from hedgerow.client.urls import SCHEMES, BusUrl, parse_url
-from hedgerow.errors import ConfigError
+from hedgerow.client.urls import SCHEMES, BusUrl, parse_url, read_host
+from hedgerow.errors import ConfigError, escape_controls
 from hedgerow.message import MAX_ORIGIN, Message, Properties
 from hedgerow.mqtt import properties as mqtt_properties
 from hedgerow.mqtt.ids import may_bear
@@ -139,6 +139,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--follow",
         action=argparse.BooleanOptionalAction,
         help="go to other servers when the server says so: by MQTT 5 (the default), and by the extension too",
+    )
+    add(
+        "--follow-to",
+        action="append",
+        type=_read_host,
+        default=[],
+        metavar="HOST[:PORT]",
+        help="a host where a password may be shown when the server sends us there; may be repeated. Without "
+        "it: the same host, or TLS whose certificate is checked",
     )
     add(
         "--origin",
@@ -289,6 +298,7 @@ def _connect_arguments(arguments: argparse.Namespace, address: BusUrl) -> dict[s
         "key_file": arguments.key,
         "insecure": arguments.insecure,
         "follow": arguments.follow,
+        "follow_to": arguments.follow_to,
         "origin": arguments.origin,
     }
 
@@ -317,6 +327,11 @@ def _read_peer(text: str) -> str:
     from hedgerow.multicast.io.options import MulticastOptions
 
     return MulticastOptions(peers=(text,)).peers[0]
+
+
+def _read_host(text: str) -> str:
+    read_host(text)
+    return text
 
 
 def _read_origin(text: str) -> str:
@@ -367,7 +382,16 @@ def _read_value(entry: mqtt_properties.Property, text: str) -> int | str | bytes
 
 def set_up_logging(arguments: argparse.Namespace) -> None:
     level = logging.ERROR if arguments.quiet else logging.INFO if arguments.debug else logging.WARNING
-    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LineFormatter())
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+class _LineFormatter(logging.Formatter):
+    """The message, whose words may be a server's: none of them ends a line or commands a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of `logging`
+        return escape_controls(record.getMessage())
 
 
 # Running.

@@ -67,7 +67,7 @@ def _served_by_mqtt(config: Config, scheme: str) -> str | None:
 def _takes_certificates(config: Config, scheme: str) -> bool:
     """Must a client without a password have one?"""
     tls = config.tls if scheme in WITH_TLS else None
-    is_user = tls is not None and tls.use_identity_as_username and not config.anonymous
+    is_user = tls is not None and tls.names_users and not config.anonymous
     return is_user or (tls is not None and tls.require_client_certificate)
 
 

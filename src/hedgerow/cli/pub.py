@@ -15,7 +15,7 @@ from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, in_thread
 from hedgerow.cli.option_values import real, topic_name, whole
 from hedgerow.cli.parsing import UsageError
-from hedgerow.errors import RefusedError
+from hedgerow.errors import RefusedError, escape_controls
 
 EXAMPLES = """\
 examples:
@@ -164,4 +164,4 @@ class _Publisher:
     def _complain(self, error: RefusedError) -> None:
         self._refused += 1
         if not self._quiet:
-            print(f"hedgerow pub: {self._topic}: {error}", file=sys.stderr)
+            print(escape_controls(f"hedgerow pub: {self._topic}: {error}"), file=sys.stderr)

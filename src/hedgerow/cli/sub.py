@@ -106,6 +106,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("--pretty", action="store_true", help="JSON over several lines")
     shape.add_argument("-N", dest="no_newline", action="store_true", help="no end of line after a message")
     shape.add_argument(
+        "--raw", action="store_true", help="on a terminal too, print control characters as they came"
+    )
+    shape.add_argument(
         "--journal", metavar="DIR", help="keep what arrives in a journal too, for the pipeline's `quality`"
     )
     client_options.add_arguments(parser)
@@ -238,13 +241,14 @@ class Printer:
     ) -> None:
         self.write = write
         end = b"" if arguments.no_newline else b"\n"
+        is_shown = sys.stdout.isatty() and not arguments.raw
         self._print: Piece
         if arguments.json or arguments.format is not None:
-            self._print = compile_format(arguments.format or "%j", end, arguments.pretty)
+            self._print = compile_format(arguments.format or "%j", end, arguments.pretty, is_shown)
         elif arguments.verbose:
-            self._print = print_verbosely(end)
+            self._print = print_verbosely(end, is_shown)
         else:
-            self._print = print_payload(end)
+            self._print = print_payload(end, is_shown)
         self._filtered_out: list[str] = arguments.filter_out
         self._no_retained: bool = arguments.no_retained
         self._retained_only: bool = arguments.retained_only

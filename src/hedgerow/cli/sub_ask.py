@@ -18,7 +18,7 @@ import hedgerow
 from hedgerow.cli.client_options import in_thread
 from hedgerow.cli.sub import Batches
 from hedgerow.client.sensor_transport import SensorTopics
-from hedgerow.errors import ConfigError, RefusedError, TopicError
+from hedgerow.errors import ConfigError, RefusedError, TopicError, escape_controls
 from hedgerow.message import Message
 from hedgerow.topics import matches, split_shared, validate_filter
 
@@ -182,4 +182,4 @@ def covers(general: str, special: str) -> bool:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(escape_controls(text), file=sys.stderr, flush=True)

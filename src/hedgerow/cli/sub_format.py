@@ -2,6 +2,9 @@
 
 A format is compiled once into a list of pieces, each a function of a message and the time; printing a
 message runs them. What a format cannot say is told when it is compiled.
+
+On a terminal (`is_shown`) control characters of publishers are written out, since they could command it; of
+a payload, ends of lines and tabs stay. What the user's own format says is printed as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hedgerow.errors import ConfigError
+from hedgerow.errors import ConfigError, escape_controls
 from hedgerow.mqtt.client.events import MessageReceived
 
 Piece = Callable[[MessageReceived, int], bytes]
@@ -25,7 +28,9 @@ _SEQUENCE = re.compile(
     r"|(?P<alone>[%@\\])",
     re.DOTALL,
 )
+_BEYOND_JSON = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _ESCAPES = {"\\": "\\", "0": "\0", "a": "\a", "e": "\x1b", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_LINES = "\n\t"
 _NANOSECONDS = 1_000_000_000
 
 
@@ -76,14 +81,17 @@ def _json_inside(message: MessageReceived, now: int, indent: int | None = None) 
     try:
         payload = json.loads(message.payload) if message.payload else None
     except ValueError:
-        print(f"hedgerow sub: the payload on {message.topic} is not JSON", file=sys.stderr)
+        topic = escape_controls(message.topic)
+        print(f"hedgerow sub: the payload on {topic} is not JSON", file=sys.stderr)
         return ""
     return _dump({**describe(message, now), "payload": payload}, indent)
 
 
 def _dump(value: dict[str, Any], indent: int | None) -> str:
     separators = (",", ":") if indent is None else None
-    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
+    text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
+    # What JSON leaves as it is stands in strings, and means the same when it is escaped.
+    return _BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def describe(message: MessageReceived, now: int) -> dict[str, Any]:
@@ -142,13 +150,13 @@ _FIELDS: dict[str, _Field] = {
 }
 
 
-def compile_format(text: str, end: bytes = b"\n", pretty: bool = False) -> Piece:
+def compile_format(text: str, end: bytes = b"\n", pretty: bool = False, is_shown: bool = False) -> Piece:
     """The format as one function. ConfigError names the sequence that there is not."""
     pieces: list[Piece] = []
     position = 0
     for found in _SEQUENCE.finditer(text):
         pieces.append(_constant(text[position : found.start()].encode()))
-        pieces.append(_sequence(found, pretty))
+        pieces.append(_sequence(found, pretty, is_shown))
         position = found.end()
     pieces.append(_constant(text[position:].encode() + end))
 
@@ -158,7 +166,7 @@ def compile_format(text: str, end: bytes = b"\n", pretty: bool = False) -> Piece
     return run
 
 
-def _sequence(found: re.Match[str], pretty: bool) -> Piece:
+def _sequence(found: re.Match[str], pretty: bool, is_shown: bool) -> Piece:
     if found["alone"]:
         raise ConfigError(f'-F: "{found["alone"]}" at the end begins a sequence that is not there')
     if found["escape"]:
@@ -176,7 +184,7 @@ def _sequence(found: re.Match[str], pretty: bool) -> Piece:
         field = field._replace(value=lambda m, now: (_json if name == "j" else _json_inside)(m, now, 2))
     if (found["flags"] or found["width"] or found["most"]) and not field.aligned:
         raise ConfigError(f"-F: %{name} takes no width")
-    return _aligned(field, found)
+    return _aligned(field, found, is_shown)
 
 
 def _constant(data: bytes) -> Piece:
@@ -192,29 +200,42 @@ def _time(directive: str) -> Piece:
     return lambda message, now: time.strftime(f"%{directive}", time.localtime(now / _NANOSECONDS)).encode()
 
 
-def _aligned(field: _Field, found: re.Match[str]) -> Piece:
+def _aligned(field: _Field, found: re.Match[str], is_shown: bool) -> Piece:
     width = int(found["width"] or 0)
     most = int(found["most"]) if found["most"] and field.cut else None
     left = "-" in found["flags"]
     fill = "0" if "0" in found["flags"] and field.zeros and not left else " "
+    # JSON has escapes of its own, and ends of lines where it is pretty.
+    keep = _LINES if found["name"] in "pjJ" else ""
 
     def piece(message: MessageReceived, now: int) -> bytes:
         value = field.value(message, now)
-        if isinstance(value, bytes):
+        if isinstance(value, bytes) and not is_shown:
             return value.ljust(width) if left else value.rjust(width)
+        if isinstance(value, bytes):
+            value = value.decode(errors="backslashreplace")
         value = value[:most]
+        if is_shown:
+            value = escape_controls(value, keep)
         return (value.ljust(width) if left else value.rjust(width, fill)).encode()
 
     return piece
 
 
-def print_payload(end: bytes) -> Piece:
+def _payload(message: MessageReceived, is_shown: bool) -> bytes:
+    if not is_shown:
+        return message.payload
+    return escape_controls(message.payload.decode(errors="backslashreplace"), _LINES).encode()
+
+
+def print_payload(end: bytes, is_shown: bool = False) -> Piece:
     """Nothing for an empty payload, as mosquitto_sub."""
-    return lambda message, now: message.payload + end if message.payload else b""
+    return lambda message, now: _payload(message, is_shown) + end if message.payload else b""
 
 
-def print_verbosely(end: bytes) -> Piece:
+def print_verbosely(end: bytes, is_shown: bool = False) -> Piece:
     def piece(message: MessageReceived, now: int) -> bytes:
-        return message.topic.encode() + b" " + (message.payload or b"(null)") + end
+        topic = escape_controls(message.topic) if is_shown else message.topic
+        return topic.encode() + b" " + (_payload(message, is_shown) or b"(null)") + end
 
     return piece

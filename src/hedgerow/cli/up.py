@@ -3,7 +3,7 @@
 On standard output, one line for each address: `listening mqtt://127.0.0.1:1883`, written when it takes
 connections; for a relay, `relaying HOST:PORT`; and last, where to look: `dashboard http://localhost:8780`.
 The log goes to standard error. SIGTERM and SIGINT stop the node in order, the second one at once; SIGHUP
-reads the passwords, the access rules, the multicast keys and the files of neighbours and fixed brokers again.
+reads the configuration and its files again, and puts in force what can be while clients are connected.
 A service manager that speaks systemd's protocol is told when the node serves, that it lives, and when it
 stops.
 """
@@ -15,6 +15,7 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import resource
 import signal
 import sys
@@ -24,11 +25,12 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from hedgerow import native
+from hedgerow.cli import EXIT_FAILED, EXIT_USAGE
 from hedgerow.cli.notify import ServiceManager
 from hedgerow.cli.open_listeners import open_listeners
 from hedgerow.cli.parsing import UsageError
 from hedgerow.cli.stop_signals import StopSignals
-from hedgerow.errors import ConfigError
+from hedgerow.errors import ConfigError, HedgerowError, TopicError
 from hedgerow.federation.config import FederationConfig
 from hedgerow.kinds import NODE
 from hedgerow.mobility.config import MobilityConfig
@@ -37,6 +39,7 @@ from hedgerow.node.broker_urls import is_unspecified
 from hedgerow.node.config import Config
 from hedgerow.node.open_sockets import HTTP_SCHEMES
 from hedgerow.node.server import Server
+from hedgerow.node.values import read_utf8
 from hedgerow.parts import make_server
 from hedgerow.rates import is_loopback
 from hedgerow.web.config import serves_dashboard
@@ -50,6 +53,8 @@ examples:
   hedgerow up --id barn --data /var/lib/hedgerow --mqtt '*:1883' --passwords passwords
   hedgerow up --config node.toml                   a section of it is what --help has in [ ]
 """
+
+_JSON_FORMAT = re.compile(r"""^\s*(?:log\s*\.\s*)?format\s*=\s*["']json["']""", re.MULTILINE)
 
 # No message moves while the collector searches, and what a message leaves behind is freed by its
 # reference count anyway. A search of 5,000 young objects was measured at 0.1 ms, of 25,000 at 0.6 ms, of
@@ -89,13 +94,42 @@ def run_node(
     describe: Callable[[Server], list[str]],
 ) -> int:
     """Run what was asked for until it is told to stop; `describe` says what is printed when it serves."""
+    if not asks_for_json(arguments):
+        return _run_node(arguments, read, describe)
+    logs.set_up("json")
+    try:
+        return _run_node(arguments, read, describe)
+    except (
+        HedgerowError,
+        OSError,
+    ) as error:  # Whoever reads the log as JSON reads why there is no more of it.
+        logger.error("%s", error)
+        return EXIT_USAGE if isinstance(error, ConfigError | TopicError) else EXIT_FAILED
+
+
+def asks_for_json(arguments: argparse.Namespace) -> bool:
+    """Before the configuration is read, and whatever else is wrong with it."""
+    if (asked := vars(arguments).get("log.format")) is not None:
+        return str(asked) == "json"
+    try:
+        text = read_utf8(arguments.config) if arguments.config is not None else ""
+    except ConfigError:
+        return False
+    return _JSON_FORMAT.search(text) is not None
+
+
+def _run_node(
+    arguments: argparse.Namespace,
+    read: Callable[[argparse.Namespace], Config],
+    describe: Callable[[Server], list[str]],
+) -> int:
     # Its default action would end a node whose files are being changed, and reloaded, while it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configuration = read(arguments)
     logs.set_up(configuration.log_format, configuration.log_level)
     raise_file_limit()
     with asyncio.Runner(loop_factory=loop_factory(arguments.loop)) as runner:
-        runner.run(serve(configuration, describe))
+        runner.run(serve(configuration, describe, partial(read, arguments)))
     return 0
 
 
@@ -136,8 +170,14 @@ def loop_factory(name: str) -> type[asyncio.AbstractEventLoop] | None:
     return uvloop.Loop
 
 
-async def serve(configuration: Config, describe: Callable[[Server], list[str]] = listening_lines) -> None:
+async def serve(
+    configuration: Config,
+    describe: Callable[[Server], list[str]] = listening_lines,
+    read_again: Callable[[], Config] | None = None,
+) -> None:
     node = make_server(configuration)
+    node.read_again = read_again or node.read_again
+    node.on_reloaded = lambda config: logs.set_up(config.log_format, config.log_level)
     stop, signals = asyncio.Event(), StopSignals()
     hopeless: list[ConfigError] = []
 

@@ -11,7 +11,7 @@ import os
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from importlib import import_module
 from types import TracebackType
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from hedgerow.client.bus import Bus
 from hedgerow.client.options import BusOptions, DriverOptions, TlsOptions
 from hedgerow.client.transport import StateChange, Transport
-from hedgerow.client.urls import parse_url
+from hedgerow.client.urls import parse_url, read_host
 from hedgerow.errors import ConfigError
 from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, Properties
 from hedgerow.mqtt import packets
@@ -77,6 +77,7 @@ def connect(
     keep_trying: bool = False,
     reconnect_delay: tuple[float, float] = (0.5, 60.0),
     follow: bool | None = None,
+    follow_to: Iterable[str] = (),
     timeout: float = 10.0,
     manual_acknowledgement: bool = False,
     receive_maximum: int = 65_535,
@@ -124,6 +125,8 @@ def connect(
     reconnect_delay      seconds before the first attempt, and at most before any; doubled each time
     follow               True: go where servers send us, by the extension too. None: by MQTT 5 alone.
                          False: nowhere
+    follow_to            hosts, HOST or HOST:PORT, where a password may be shown after a redirection; without
+                         them it goes to the same host, or over TLS whose certificate is checked
     on_state             a function that is called with each `StateChange`
 
     Messages:
@@ -180,6 +183,7 @@ def connect(
         dial_timeout_s=timeout,
         # A Server Reference is MQTT 5's own; the extension costs a connection at servers that do not know it.
         follow=follow is not False,
+        follow_to=tuple(map(read_host, (follow_to,) if isinstance(follow_to, str) else follow_to)),
         # A session of its own, and what MQTT 5 alone has, the application gets in the version that has it.
         renewals=bool(follow) and implied and version != packets.MQTT_5 and not (properties or origin),
     )

@@ -19,7 +19,7 @@ import random
 import ssl
 from collections.abc import Callable
 
-from hedgerow.client.following import MAX_REDIRECTS, MIN_STAY_S, Whereabouts
+from hedgerow.client.following import MAX_REDIRECTS, MIN_STAY_S, Guard, Whereabouts
 from hedgerow.client.line import Line, Outcome
 from hedgerow.client.options import DriverOptions
 from hedgerow.client.transport import State, StateChange
@@ -88,7 +88,8 @@ class ClientDriver:
         self._on_failure = on_failure
         self._tls: ssl.SSLContext | None = options.tls.make_context() if address.scheme.tls else None
         self._loop = asyncio.get_running_loop()
-        self._where = Whereabouts(address)
+        shows_password = options.connect.shows_password
+        self._where = Whereabouts(address, Guard(options.follow_to, self._tls) if shows_password else None)
         version = options.connect.version
         may_fall = options.version_may_fall and version == packets.MQTT_5
         self._versions = (version, packets.MQTT_3_1_1) if may_fall else (version,)
@@ -140,7 +141,8 @@ class ClientDriver:
             if ended.server_reference:
                 reason += f" (see {ended.server_reference})"
             elsewhere = self._redirect(ended)
-            is_permanent = elsewhere is None and ended.reason_code in PERMANENT_REFUSALS
+            is_refused = elsewhere is None and not self._where.is_barred
+            is_permanent = is_refused and ended.reason_code in PERMANENT_REFUSALS
             if not self._options.reconnect or is_permanent:
                 raise ConnectError(reason, ended.reason_code)
             if self.clock() - connected_at > STABLE_S:
@@ -222,8 +224,8 @@ class ClientDriver:
         if isinstance(outcome, Disconnected):
             raise ConnectError(f"cannot connect to {address}: {outcome.reason}", outcome.reason_code)
         hint = f" (see {outcome.server_reference})" if outcome.server_reference else ""
-        # Being sent on and on may end some day: it is a failure as any.
-        code = outcome.reason_code if elsewhere is None else None
+        # Being sent on and on may end some day, and so may being sent where we do not go: failures as any.
+        code = outcome.reason_code if elsewhere is None and not self._where.is_barred else None
         raise ConnectError(f"{address} refused the connection: {outcome.reason}{hint}", code)
 
     async def _attempt_versions(self, line: Line, address: BusUrl) -> Outcome:

@@ -68,6 +68,8 @@ class DriverOptions:
     dial_timeout_s: float = 10.0
     follow: bool = False
     """Go where servers send us."""
+    follow_to: tuple[tuple[str, int | None], ...] = ()
+    """Other hosts where a password may be shown without a certificate that is checked (`following.py`)."""
     renewals: bool = False
     """Offer the extension first, and other versions to those who do not know it."""
     leave_timeout_s: float = LEAVE_TIMEOUT_S

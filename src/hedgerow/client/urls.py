@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 from hedgerow.errors import ConfigError
 from hedgerow.multicast.io import DEFAULT_PORT as MULTICAST_PORT
-from hedgerow.node.authority import authority
+from hedgerow.node.authority import authority, host_and_port
 from hedgerow.sensors.packet import DEFAULT_PORT as SENSOR_PORT
 
 
@@ -119,6 +119,14 @@ def parse_url(url: str, offered: Iterable[str] = SCHEMES) -> BusUrl:
         None if matched["username"] is None else unquote(matched["username"]),
         None if matched["password"] is None else unquote(matched["password"]),
     )
+
+
+def read_host(text: str) -> tuple[str, int | None]:
+    """HOST or HOST:PORT, or raise ConfigError."""
+    host, port = host_and_port(text)
+    if not host or port == 0:
+        raise ConfigError(f'"{text}" is not HOST or HOST:PORT')
+    return host, port
 
 
 def _parse_port(text: str | None, scheme: Scheme, url: str) -> int:

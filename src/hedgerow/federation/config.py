@@ -7,10 +7,12 @@ are for `hedgerow federate` alone, which stands beside a broker that is not ours
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 from hedgerow.broker.limits import KIB
 from hedgerow.duplicates import DEFAULT_BYTES
@@ -37,6 +39,8 @@ from hedgerow.node.broker_urls import (
 from hedgerow.node.config import Chapter, Config, Given, check_not_itself
 from hedgerow.node.files import read_regular
 from hedgerow.node.values import (
+    AT_RELOAD,
+    AT_RESTART,
     GIB,
     TIB,
     Key,
@@ -57,6 +61,7 @@ DEFAULTS = OverlaySettings()
 OUR_WIRE, DOCUMENT_WIRE = "hedgerow", "document"
 LEAST_DATA_LOG, MOST_DATA_LOG = 64 * KIB, 4 * GIB
 MAX_DATA_LOG_AGE_S = 86_400.0
+_NUMBER_AND_USER = re.compile(r"(?!=)(\d{0,20})(?:@([^=@]+))?=", re.ASCII)  # before the URL
 
 
 class DocumentUrl(NamedTuple):
@@ -65,9 +70,13 @@ class DocumentUrl(NamedTuple):
     url: BrokerUrl
     number: int | None = None
     """Of the federator beside that broker; None: it is asked."""
+    user: str | None = None
+    """As whom alone that federator may log in at this node; None: whoever answers is believed."""
 
     def __str__(self) -> str:
-        return str(self.url) if self.number is None else f"{self.number}={self.url}"
+        number = "" if self.number is None else str(self.number)
+        who = number if self.user is None else f"{number}@{quote(self.user)}"
+        return f"{who}={self.url}" if who else str(self.url)
 
 
 @dataclass(slots=True, frozen=True)
@@ -106,7 +115,8 @@ class FederationConfig:
     data_log_age_s: float = 0.0
     home: BrokerUrl | None = None
     """Of a sidecar: the broker that it stands beside."""
-    assume: tuple[str, ...] = ()
+    assume: tuple[str, ...] | None = None
+    """None: everything, until it is known what clients subscribe to."""
     """Filters that clients of that broker are taken to have."""
 
     @property
@@ -146,6 +156,8 @@ class FederationConfig:
         urls = tuple(each.url for each in found)
         if self.home is not None:
             check_not_home(urls, self.home)
+            if any(each.user is not None for each in found):
+                raise ConfigError(f"no NUMBER@USER: {self.home} does not say which user published what")
         at_most(MAX_DOCUMENT_NEIGHBOURS, "neighbours that speak the document's wire", urls)
         return found
 
@@ -304,8 +316,13 @@ def read_key_file(value: object, base: Path) -> KeyFile:
     return KeyFile(key, path)
 
 
+ASSUME_NOTHING = "off"
+
+
 def read_assumed_filters(value: object, base: Path) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
+    if values == [ASSUME_NOTHING]:
+        return ()
     filters: dict[str, None] = {}
     for text in (read_text(each, base) for each in values):
         try:
@@ -322,12 +339,14 @@ def read_document_neighbours(value: object, base: Path) -> tuple[DocumentUrl, ..
     values = value if isinstance(value, list) else [value]
     found: dict[str, DocumentUrl] = {}
     for text in (read_text(each, base) for each in values):
-        number, equals, rest = text.partition("=")
-        has_number = bool(equals) and number.isascii() and number.isdecimal()
-        if has_number and int(number) > MAX_NUMBER:
+        given = _NUMBER_AND_USER.match(text)
+        number, user = given.groups() if given is not None else ("", None)
+        if number and int(number) > MAX_NUMBER:
             raise ConfigError(f'"{number}": federators have numbers from 0 to {MAX_NUMBER}')
-        url = read_broker_url(rest if has_number else text, base)
-        found[str(url)] = DocumentUrl(url, int(number) if has_number else None)
+        url = read_broker_url(text if given is None else text[given.end() :], base)
+        found[str(url)] = DocumentUrl(
+            url, int(number) if number else None, None if user is None else unquote(user)
+        )
     numbers = [each.number for each in found.values() if each.number is not None]
     twice = next((number for number in numbers if numbers.count(number) > 1), None)
     if twice is not None:
@@ -355,18 +374,29 @@ def read_queue_bytes(value: object, base: Path) -> int:
     return size_within(value, KIB, TIB)
 
 
-def _urls_key(name: str, flag: str, help_text: str) -> Key:
-    return Key(f"federation.{name}", flag, "URL", read_neighbour_urls, help_text, repeated=True)
+def _urls_key(name: str, flag: str, help_text: str, takes_effect: str = AT_RESTART) -> Key:
+    return Key(
+        f"federation.{name}",
+        flag,
+        "URL",
+        read_neighbour_urls,
+        help_text,
+        repeated=True,
+        takes_effect=takes_effect,
+    )
 
 
 FEDERATION_KEYS = (
-    _urls_key("neighbours", "--neighbour", "always link to the node at this broker; may be repeated"),
+    _urls_key(
+        "neighbours", "--neighbour", "always link to the node at this broker; may be repeated", AT_RELOAD
+    ),
     Key(
         "federation.neighbours_file",
         "--neighbours",
         "FILE",
         read_file_path,
         "the same, a URL a line; read again on SIGHUP",
+        takes_effect=AT_RELOAD,
     ),
     _urls_key(
         "join", "--join", "become a member through this one, and let the overlay choose; may be repeated"
@@ -469,7 +499,8 @@ FEDERATION_KEYS = (
         "--document-neighbour",
         "URL",
         read_document_neighbours,
-        "a neighbour that speaks the document's wire, NUMBER=URL if its number is known; may be repeated",
+        "a neighbour that speaks the document's wire, NUMBER=URL if its number is known, NUMBER@USER=URL if "
+        "its user at this node is too; may be repeated",
         repeated=True,
     ),
     Key(
@@ -502,7 +533,7 @@ SIDECAR_KEYS = (
         "--assume",
         "FILTER",
         read_assumed_filters,
-        "take it that clients of the broker have this subscription; may be repeated",
+        "what clients want whose subscriptions are unknown, in place of everything, or off; may be repeated",
         repeated=True,
     ),
 )

@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hedgerow.rates import name_of
+
 
 @dataclass(frozen=True, slots=True)
 class LinkNotOpen:
@@ -32,6 +34,21 @@ class DocumentLinkUp:
 
     def __str__(self) -> str:
         return f"{self.address} is a neighbour's broker, by the document's wire; our number is {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentNeighbourProved:
+    level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
+    address: str
+    number: int
+    speaker: str | None
+    """The owner of its session here; None: the broker does not tell."""
+
+    def __str__(self) -> str:
+        kind, _, name = (self.speaker or "").partition(":")
+        told = {"user": f", as user {name}", "site": f", from {name_of(name)}"}.get(kind, "")
+        return f"the federator at {self.address} is number {self.number}{told}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,11 @@ from hedgerow.federation.config import DOCUMENT_WIRE, DocumentUrl, FederationCon
 from hedgerow.federation.document.gateway import FILTERS as DOCUMENT_FILTERS
 from hedgerow.federation.document.gateway import DocumentGateway, GatewaySettings
 from hedgerow.federation.document.link import DocumentLink
+from hedgerow.federation.document.neighbours import DocumentPeer
 from hedgerow.federation.document.wire import OWN_TOPICS
 from hedgerow.federation.document.wire import QOS as DOCUMENT_QOS
 from hedgerow.federation.home import Home
-from hedgerow.federation.interests.interests import Interests
+from hedgerow.federation.interests.interests import EVERYTHING, Interests
 from hedgerow.federation.io.discovery import NodeDiscovery, own_urls
 from hedgerow.federation.io.home_section import home_section
 from hedgerow.federation.mesh.meshes import FilterState
@@ -40,6 +42,8 @@ from hedgerow.node.status_format import MAX_FILTERS, describe_link
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+    from hedgerow.node.config import Config
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +110,7 @@ class FederationPart(Part):
         self.gateway = DocumentGateway(
             self.node.broker,
             GatewaySettings(
-                _numbered(self._documents),
+                _peers(self._documents),
                 config.data_log_bytes,
                 config.data_log_age_s,
                 config.redundancy,
@@ -115,7 +119,7 @@ class FederationPart(Part):
             ),
             now,
             is_in_fabric=self._is_in_fabric,
-            token=partial(random.getrandbits, 48),
+            token=partial(secrets.randbits, 64),
             is_sidecar=config.home is not None,
         )
         machine.keep_here(OWN_TOPICS)
@@ -130,7 +134,9 @@ class FederationPart(Part):
         assert bridge is not None
         self.interests = Interests(
             now,
-            self._config.assume,
+            self._config.assume or (),
+            # Whoever names what is wanted knows it.
+            until_known=EVERYTHING if self._config.assume is None else (),
             client_id=bridge.section.remote_clientid_on(self.node.node_id),
             own_filters=OWN_FILTERS,
             broker=str(home),
@@ -164,17 +170,22 @@ class FederationPart(Part):
         self.machine.has_work = True
         self.node.flush()
 
-    def reload(self) -> Callable[[], None]:
-        config = self._config
-        return partial(self._reloaded, config.read_linked(), config.read_document_neighbours())
+    def reload(self, config: Config) -> Callable[[], None]:
+        """The neighbours that are named."""
+        named = config.of(FederationConfig)
+        new = replace(self._config, neighbours=named.neighbours, neighbours_file=named.neighbours_file)
+        return partial(self._reloaded, new, new.read_linked(), new.read_document_neighbours())
 
-    def _reloaded(self, linked: tuple[BrokerUrl, ...], documents: tuple[DocumentUrl, ...]) -> None:
+    def _reloaded(
+        self, config: FederationConfig, linked: tuple[BrokerUrl, ...], documents: tuple[DocumentUrl, ...]
+    ) -> None:
+        self._config = config
         self._set_neighbours(linked)
         if self.gateway is not None:
             for gone in set(map(_address, self._documents)) - set(map(_address, documents)):
                 self._dialler.cancel(gone)
             self._documents = documents
-            self.gateway.set_neighbours(_numbered(documents), self.node.clock())
+            self.gateway.set_neighbours(_peers(documents), self.node.clock())
             self.node.flush()
 
     def _set_neighbours(self, neighbours: tuple[BrokerUrl, ...]) -> None:
@@ -308,8 +319,8 @@ def _address(document: DocumentUrl) -> str:
     return str(document.url)
 
 
-def _numbered(documents: Iterable[DocumentUrl]) -> tuple[tuple[str, int | None], ...]:
-    return tuple((_address(each), each.number) for each in documents)
+def _peers(documents: Iterable[DocumentUrl]) -> tuple[DocumentPeer, ...]:
+    return tuple(DocumentPeer(_address(each), each.number, each.user) for each in documents)
 
 
 def _that_fit(filters: list[FilterState]) -> Iterator[FilterState]:

@@ -9,7 +9,7 @@ where even that fails, readers do not look at it, because the next segment begin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from errno import ENOENT
 from pathlib import Path
@@ -17,9 +17,11 @@ from typing import NamedTuple
 
 from hedgerow.log import files
 from hedgerow.log.files import Segment
-from hedgerow.log.frame import Group
+from hedgerow.log.frame import HEADER, Group
 
 _JOINED_BYTES = 1024 * 1024  # A copy is cheaper than a call of the system, and holds the interpreter's lock.
+_TIMES_AT = 7  # of the header's fields: the earliest, and then the latest
+_NEVER = 2**63 - 1
 
 
 class FramePlace(NamedTuple):
@@ -31,13 +33,25 @@ class FramePlace(NamedTuple):
 
 
 class Appender:
-    def __init__(self, directory: Path, next_number: int, segment_bytes: int) -> None:
+    """`on_sealed` is given each segment that gets no more frames, with the earliest and the latest time at
+    which what is in it was received, in microseconds."""
+
+    def __init__(
+        self,
+        directory: Path,
+        next_number: int,
+        segment_bytes: int,
+        on_sealed: Callable[[Segment, int, int], None] | None = None,
+    ) -> None:
         self._directory = directory
         self._next_number = next_number
         self._segment_bytes = segment_bytes
         self._segment: Segment | None = None
         self._file = -1
         self._durable_bytes = 0
+        self._on_sealed = on_sealed
+        self._earliest = _NEVER
+        self._latest = -_NEVER
         self._last: tuple[Segment, int] | None = None  # where the last commit was added
 
     @property
@@ -50,10 +64,14 @@ class Appender:
         again."""
         places = []
         end = self._durable_bytes
+        earliest, latest = self._earliest, self._latest
         try:
             for group in groups:
                 segment = self._segment or self._begin(group.first_position)
-                size = self._write(*group.encode(segment.marker))
+                head, payloads = group.encode(segment.marker)
+                times = HEADER.unpack_from(head)[_TIMES_AT : _TIMES_AT + 2]
+                earliest, latest = min(earliest, times[0]), max(latest, times[1])
+                size = self._write(head, payloads)
                 places.append(FramePlace(segment, end, size))
                 end += size
             os.fdatasync(self._file)
@@ -66,6 +84,7 @@ class Appender:
         assert self._segment is not None
         self._last = (self._segment, self._durable_bytes)
         self._durable_bytes = end
+        self._earliest, self._latest = earliest, latest
         if self._durable_bytes >= self._segment_bytes:
             self.close()
         return places
@@ -87,8 +106,11 @@ class Appender:
         """The next commit begins a segment."""
         if self._segment is not None:
             os.close(self._file)
+            if self._on_sealed is not None and self._durable_bytes:
+                self._on_sealed(self._segment, self._earliest, self._latest)
             self._segment = None
             self._durable_bytes = 0
+            self._earliest, self._latest = _NEVER, -_NEVER
 
     def _begin(self, position: int) -> Segment:
         segment = files.new_segment(self._directory, self._next_number, position)

@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hedgerow.errors import counted
+
 
 @dataclass(frozen=True, slots=True)
 class FixedLinked:
@@ -77,4 +79,50 @@ class PlanRefused:
         return f"a plan is not followed: {self.reason}"
 
 
-NodeEvent = FixedLinked | FixedNotLinked | ClientSent | MobileLinked | HomeNotProved | PlanRefused
+@dataclass(frozen=True, slots=True)
+class SessionCame:
+    """From another broker, for a client that is here now."""
+
+    level: ClassVar[int] = logging.INFO
+    client_id: str
+    missed: int
+
+    def __str__(self) -> str:
+        return f"{self.client_id!r} has its session here, with {counted(self.missed, 'missed message')}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLeft:
+    """The client is away, or at another broker."""
+
+    level: ClassVar[int] = logging.INFO
+    client_id: str
+    to: str
+
+    def __str__(self) -> str:
+        return f"the session of {self.client_id!r} is with {self.to}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHeld:
+    level: ClassVar[int] = logging.INFO
+    client_id: str
+    mobile_broker: str
+    missed: int
+
+    def __str__(self) -> str:
+        what = counted(self.missed, "message")
+        return f"the session of {self.client_id!r} is kept for {self.mobile_broker}, with {what}"
+
+
+NodeEvent = (
+    FixedLinked
+    | FixedNotLinked
+    | ClientSent
+    | MobileLinked
+    | HomeNotProved
+    | PlanRefused
+    | SessionCame
+    | SessionLeft
+    | SessionHeld
+)

@@ -30,15 +30,19 @@ from hedgerow.mobility.delegation.events import (
     ClientMoved,
     DelegationEvent,
     Forgotten,
+    MissedWhileAway,
     Notification,
+    Reborn,
     Registered,
     RenewTopics,
+    RoamingTold,
     Unregistered,
 )
 from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.publications import GuestSubscription
 from hedgerow.mobility.events import HomeNotProved, MobileLinked, NodeEvent
 from hedgerow.mobility.guests import GuestSessions
+from hedgerow.mobility.held_sessions import HeldSessions
 from hedgerow.mobility.kept_for_mobiles import KeptForMobiles
 from hedgerow.mobility.plain import is_plain
 from hedgerow.mobility.renewals import is_name_unverified, renew
@@ -79,13 +83,14 @@ class FixedNode:
             self._allows,
             takeover_after_s=takeover_after_s,
             objection_to_guest=self._objection_to_guest,
-            may_bring=lambda mobile_id, username: self._may_bring(mobile_id, username or None),
-            may_read=self._may_read,
+            may_bring=lambda mobile_id, username: self.may_bring(mobile_id, username or None),
+            may_read=self.may_read,
             may_write=self._may_write,
         )
         register_own_roles(broker)
         self._kept = KeptForMobiles(broker, self.machine)
         self.guests = GuestSessions(broker, self.machine, self._kept)
+        self.held = HeldSessions(self)
         self.has_work = True
         self._port = Port(broker, "mobile brokers", self.published, "mobile")
         self._filters: Counter[str] = Counter()
@@ -111,11 +116,11 @@ class FixedNode:
         session = self.broker.sessions.get(client_id)
         if session is not None and self.guests.callback_of(session) is None:
             return f"another {client_id!r} is here"
-        if not self._may_bring(mobile_id, username):
+        if not self.may_bring(mobile_id, username):
             return f"no right to bring clients of {username!r}: {guest_right(username or '')}"
         return None
 
-    def _may_bring(self, mobile_id: str, username: str | None) -> bool:
+    def may_bring(self, mobile_id: str, username: str | None) -> bool:
         """Clients without a user have no more than anyone may have who connects under their id."""
         own = self._users.get(mobile_id)
         if username is None or username == own:
@@ -125,7 +130,7 @@ class FixedNode:
         # Without access rules nothing says so, and that all topics are everyone's does not.
         return not access.is_open and access.may_write(own, MOBILE_PREFIX + mobile_id, right)
 
-    def _may_read(self, mobile_id: str, topic: str) -> bool:
+    def may_read(self, mobile_id: str, topic: str) -> bool:
         """Who may delegate has no more rights than other users: its clients get what it may have."""
         access = self.broker.access
         if access.is_open or mobile_id not in self._users:
@@ -238,10 +243,17 @@ class FixedNode:
             if session.client_id in self.machine.attached.expected:
                 self.machine.turn_away(session.client_id, self.broker.now)
                 self.has_work = True
+            self.held.connected(session)
             return
         self.guests.arrived(callback, session)
         self.machine.client_attached(callback, self.broker.now)
         self.has_work = True
+
+    def arriving(self, client_id: str, is_clean: bool) -> None:
+        """Who comes here from a mobile broker was announced, and has the session that is kept here."""
+
+    def disconnected(self, connection: Channel) -> None:
+        """Its session stays as it is."""
 
     def keeps(self, session: Session) -> bool:
         return False
@@ -251,8 +263,12 @@ class FixedNode:
         if callback is not None:
             self._leave(callback)
             self.has_work = True
+        else:
+            self.held.discarded(session)
 
     def _leave(self, callback: str) -> None:
+        # What was matched for it in this turn is among what it did not get.
+        self._deliver_all()
         undelivered = self.guests.leave(callback)
         now = self.broker.now
         self.machine.client_left(callback, [], now)
@@ -317,20 +333,26 @@ class FixedNode:
             return False
         if session.username is None:
             return self._allow is not None and mobile_id in self._allow
-        return self._may_bring(mobile_id, session.username)
+        return self.may_bring(mobile_id, session.username)
 
     # Time, and what comes out
 
     @property
     def deadline(self) -> float:
         due = self.machine.next_deadline()
-        return min(float("inf") if due is None else due, self.guests.deadline, self._kept.deadline)
+        return min(
+            float("inf") if due is None else due,
+            self.guests.deadline,
+            self._kept.deadline,
+            self.held.deadline,
+        )
 
     def handle_timer(self, now: float) -> None:
         self.broker.now = now
         self.machine.handle_timer(now)
         self.guests.handle_timer(now)
         self._kept.handle_timer(now)
+        self.held.handle_timer(now)
         for callback in self.guests.take_lingering(now):
             self._send_home(callback, Renewal.ACTIVE_TOPICS)
         self.has_work = True
@@ -370,8 +392,18 @@ class FixedNode:
                 self._kept.unregistered(event.mobile_broker, event.topic_filter)
                 self._unregister(event.topic_filter)
                 return
+            case RoamingTold():
+                self.held.told(event)
+                return
+            case MissedWhileAway():
+                self.held.missed(event)
+                return
+            case Reborn():
+                self.held.reborn(event)
+                return
             case Forgotten():
                 self._kept.forgotten(event.mobile_broker)
+                self.held.forgotten(event.mobile_broker)
                 self._forget_if_gone(event.mobile_broker)
             case CalledBack():
                 self._send_home(event.callback, Renewal.ACTIVE_TOPICS)
@@ -381,7 +413,7 @@ class FixedNode:
                 steps = self._send_own(event.mobile_broker)
                 self.broker.end_later(partial(self.broker.take_steps, steps))
             case ClientMoved(callback, False):
-                self._let_go(callback)
+                self.send_off(callback)
         self._events.append(event)
 
     def _register(self, mobile_id: str, topic_filter: str, now: float) -> None:
@@ -432,8 +464,8 @@ class FixedNode:
             del self._filters[topic_filter]
             self._port.unsubscribe(topic_filter)
 
-    def _let_go(self, callback: str) -> None:
-        """Its mobile broker says that it is there."""
+    def send_off(self, callback: str) -> None:
+        """Its mobile broker says that it is there, or it is at another one."""
         session = self.guests.session_of(callback)
         if session is None:
             return
@@ -441,6 +473,9 @@ class FixedNode:
         session.will = None  # The client lives, and its mobile broker has it.
         self.broker.owners.weigh(session)
         end_session(self.broker, session)
+
+    def note(self, event: NodeEvent) -> None:
+        self._events.append(event)
 
     def take_events(self) -> list[DelegationEvent | NodeEvent]:
         events, self._events = self._events, []

@@ -154,6 +154,8 @@ class Handover:
         connection = session.connection
         if connection is None or session.is_away or not self._node.machine.may_send_clients:
             return False
+        if self._node.roaming.is_busy(session.client_id):
+            return False  # Its session is on its way.
         if is_name_unverified(connection):
             return False  # The fixed broker could not tell it from anyone else.
         if connection.protocol_version not in (MQTT_5, MQTT_EXTENDED) or connection.carries_ids:

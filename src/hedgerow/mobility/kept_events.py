@@ -139,7 +139,11 @@ class KeptEvents:
         for fixed_id, uplink in self._machine.uplinks.items():
             reader = self._readers.setdefault(fixed_id, RecordReader())
             for record in reader.take(uplink.stream):
-                if record.kind == PublicationKind.EVENT and record.event.message.qos:
+                if (
+                    record.kind == PublicationKind.EVENT
+                    and record.event.message.qos
+                    and not record.event.is_missed
+                ):
                     self._store(record.event)
 
     def _store(self, event: EventBody) -> None:

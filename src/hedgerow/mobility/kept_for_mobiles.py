@@ -144,7 +144,7 @@ class KeptForMobiles:
                 support.written.clear()
             for record in support.reader.take(mobile.stream):
                 event = record.body
-                if isinstance(event, EventBody) and event.message.qos:
+                if isinstance(event, EventBody) and event.message.qos and not event.is_missed:
                     self._note_event(support, event, record.number, stores and mobile_id != but)
 
     def _note_event(self, support: _Support, event: EventBody, number: int, stores: bool) -> None:

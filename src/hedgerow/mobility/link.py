@@ -24,6 +24,7 @@ from hedgerow.mobility.roles import (
     FIXED_PREFIX,
     MOBILE_PREFIX,
     FixedBrokerRole,
+    takes_sessions,
 )
 from hedgerow.mobility.sessions import find_own
 from hedgerow.mqtt.ids import NODE_PROPERTY
@@ -62,6 +63,7 @@ class FixedLink(DialledConnection):
         "is_extended",
         "is_proved",
         "password",
+        "takes_sessions",
         "url",
         "username",
         "wants_plain",
@@ -87,6 +89,8 @@ class FixedLink(DialledConnection):
         self._node_broker = broker
         self.domain = domain
         """That of the broker there, when it has told it."""
+        self.takes_sessions = False
+        """The broker there takes sessions, and gives them (`roaming.py`)."""
         self.url = url
         self.clients_at = clients_at
         self.is_proved = False
@@ -128,6 +132,7 @@ class FixedLink(DialledConnection):
             self.end("this node itself, or another of its name")
         else:
             self.domain = domain_of(packet.properties) or self.domain
+            self.takes_sessions = takes_sessions(packet.properties)
             self.bind(self._take_session(self.far_node), packet)
             self.subscribe_there([Subscription(f"{self.domain}/{self.far_node}/#", 1)])
             self._owner.linked(self)

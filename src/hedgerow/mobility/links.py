@@ -94,8 +94,9 @@ class FixedLinks:
         node.has_work = True
 
     def serve(self) -> None:
-        """Move, if that is due."""
-        if self._next is not None and self._heard and not self._node.machine.has_clients_away:
+        """Move, if that is due: with no client at the present one, and no session on its way there."""
+        is_free = not self._node.machine.has_clients_away and not self._node.roaming.is_giving
+        if self._next is not None and self._heard and is_free:
             self._move_to(self._next)
 
     def _move_to(self, link: FixedLink) -> None:
@@ -105,7 +106,7 @@ class FixedLinks:
         self.fixed_address = node.settings.fixed_address or link.url.rpartition("/")[2]
         self.is_fixed_tls = link.url.startswith("mqtts:")
         node.supporter = self.fixed_address
-        node.moved_to(link.far_node, link.maximum_packet_size, link.domain)
+        node.moved_to(link.far_node, link.maximum_packet_size, link.domain, link.takes_sessions)
         self.tell()
         heard, self._heard = self._heard, []
         for publication in heard:

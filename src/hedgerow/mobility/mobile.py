@@ -12,6 +12,7 @@ delegation is written, the broker leaves that filter's subscribers out.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.broker import Broker
@@ -35,8 +36,10 @@ from hedgerow.mobility.delegation.events import (
     GuestUnsubscribed,
     Introduced,
     Left,
+    MissedWhileAway,
     Notification,
     Recovered,
+    RoamingTold,
     TakenOver,
     TurnedAway,
 )
@@ -51,8 +54,9 @@ from hedgerow.mobility.links import FixedLinks
 from hedgerow.mobility.monitoring import follow_plan, make_monitor
 from hedgerow.mobility.moves import describe_move
 from hedgerow.mobility.ports import RoutedPort
+from hedgerow.mobility.roaming_clients import RoamingClients
 from hedgerow.mobility.roles import MobileBrokerRole, MobileClientRole, register_own_roles
-from hedgerow.mobility.sessions import may_have_come, take_waiting
+from hedgerow.mobility.sessions import may_have_come, take_waiting, when_readable
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.mobility.subscribers import Subscribers
 from hedgerow.mqtt.packets import Subscription
@@ -81,8 +85,10 @@ class MobileNode:
         self._filters = HotFilters(self.monitor)
         self._subscribers = Subscribers(broker, self.machine, self._filters, self._filter_ended)
         self._handover = Handover(self, settings.move_after_s)
+        self.roaming = RoamingClients(self)
         self.links = FixedLinks(self, now)
         self._kept = KeptEvents(broker, self.machine, self._subscribers.session_of)
+        self._takes_sessions = False  # the fixed broker does
         self._recalls = 0  # that `_follow_monitor` knows of
         self._events: list[DelegationEvent | NodeEvent] = []
         self.supporter = ""
@@ -128,13 +134,15 @@ class MobileNode:
         """The broker has passed it on to its recipients."""
         matched = self._subscribers.matched_on(route, publisher)
         self.machine.publish(message, matched, self.broker.now)
+        if self.roaming.watched:
+            self.roaming.note_given(matched.here, message.id)
         if self._kept.is_on and message.qos:
             # Now: whoever published it hears that it was taken when this is stored.
-            self._deliver_all()
+            self.deliver_all()
             self._kept.published(message)
         self.has_work = True
 
-    def _deliver_all(self) -> None:
+    def deliver_all(self) -> None:
         for delivery in self.machine.take_deliveries():
             self._deliver(delivery)
 
@@ -147,6 +155,8 @@ class MobileNode:
                 retain(broker, message, broker.find_route(message.topic), self._uplink)
             observe_matched(broker, Batch.of_message(self._uplink, message))
             self._kept.mark(message)
+        if self.roaming.watched:
+            self.roaming.note_given(dict(delivery.callbacks), message.id, delivery.number)
         broker.durability.store_separately()
         candidates = self.machine.registries.candidates
         for callback, qos in delivery.callbacks:
@@ -156,7 +166,8 @@ class MobileNode:
             session = self._subscribers.session_of(callback)
             if session is not None:
                 filters = candidates(callback, message.topic)
-                deliver_to(broker, session, message, None, qos, delivery.is_again, filters=filters)
+                is_again = delivery.is_again or self.roaming.may_have_had(callback)
+                deliver_to(broker, session, message, None, qos, is_again, filters=filters)
 
     def _deliver_to_own(self, message: Message) -> None:
         """To all whom the fixed broker does not know by name."""
@@ -168,6 +179,13 @@ class MobileNode:
 
     # Clients that move (`ClientMobility`)
 
+    def arriving(self, client_id: str, is_clean: bool) -> None:
+        self.roaming.arriving(client_id, is_clean)
+
+    def disconnected(self, connection: Channel) -> None:
+        self.roaming.disconnected(connection)
+        self.has_work = True
+
     def connected(self, connection: Channel) -> None:
         session = connection.connected_session()
         callback = self.callback_of(session)
@@ -177,6 +195,7 @@ class MobileNode:
         self._handover.returned(session.client_id, self.broker.now)
         self._take_up(session, callback)
         self._handover.look(callback, self.broker.now)
+        self.roaming.connected(connection)
         self.has_work = True
 
     def _take_up(self, session: Session, callback: str) -> None:
@@ -196,6 +215,7 @@ class MobileNode:
 
     def discarded(self, session: Session) -> None:
         self._handover.forget(session.client_id)
+        self.roaming.discarded(session)
 
     def expects(self, client_id: str, username: str | None) -> bool:
         return False
@@ -226,11 +246,16 @@ class MobileNode:
         if is_at_fixed:
             self._handover.arrived(session.client_id)
             session.expires_at = None
-            for delivery in take_waiting(self.broker, session):
-                is_again = may_have_come(delivery)
-                self.machine.hand_on(callback, delivery.qos, [delivery.message], now, is_again)
+            when_readable(self.broker, session, partial(self._hand_on, callback, session))
         elif session.connection is None:
             self.broker.expire(session, AWAY_EXPIRY_S)
+
+    def _hand_on(self, callback: str, session: Session) -> None:
+        """What waits here follows it."""
+        for delivery in take_waiting(self.broker, session) if session.is_away else ():
+            is_again = may_have_come(delivery)
+            self.machine.hand_on(callback, delivery.qos, [delivery.message], self.broker.now, is_again)
+        self.has_work = True
 
     def _handle_guest(self, event: GuestSubscribed | GuestUnsubscribed) -> None:
         """A client subscribed at the fixed broker: the subscription is this broker's all the same."""
@@ -246,9 +271,14 @@ class MobileNode:
 
     # Fixed brokers
 
-    def moved_to(self, fixed_id: str, max_bytes: int, domain: str) -> None:
+    @property
+    def is_moving(self) -> bool:
+        return self.links.is_moving
+
+    def moved_to(self, fixed_id: str, max_bytes: int, domain: str, takes_sessions: bool) -> None:
         """There is a link to it, and it is the one that supports this broker."""
         now = self.broker.now
+        self._takes_sessions = takes_sessions
         self.machine.move_to(fixed_id, now, domain)
         self.machine.link_up(fixed_id, max_bytes)
         self._kept.write_again(now)
@@ -274,6 +304,7 @@ class MobileNode:
             float("inf") if lost_at is None else lost_at,
             self._handover.deadline if self.settings.moves_clients else float("inf"),
             self.links.deadline,
+            self.roaming.deadline,
             self.state.deadline,
         )
 
@@ -292,11 +323,12 @@ class MobileNode:
             self.has_work = False
             self._follow_monitor(now)
             # Before events: a client that has moved since takes with it what was for it here.
-            self._deliver_all()
+            self.deliver_all()
             for event in self.machine.take_events():
                 self._handle_event(event, now)
             if self.settings.moves_clients:
                 self._handover.serve(now)
+            self.roaming.serve(now)
             self.links.serve()
             self._kept.note()
             self._kept.let_go()
@@ -326,6 +358,12 @@ class MobileNode:
         self.sync_delegated()
 
     def _handle_event(self, event: DelegationEvent, now: float) -> None:
+        if isinstance(event, RoamingTold):
+            self.roaming.told(event)
+            return
+        if isinstance(event, MissedWhileAway):
+            self.roaming.missed(event)
+            return
         self.note(event)
         match event:
             case Delegated() | Recovered() if not self._is_current(event.fixed_broker):
@@ -343,6 +381,7 @@ class MobileNode:
             case Introduced():
                 if not self.settings.delegates:
                     self.machine.renew_clients(now)
+                self.roaming.introduced(self._takes_sessions)
                 self.has_work = True
             case TakenOver():
                 self.links.tell()

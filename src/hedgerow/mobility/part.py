@@ -4,6 +4,7 @@ them, its relay, and the deadlines of both."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from hedgerow.node.status_format import describe_link
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+    from hedgerow.node.config import Config
 
 MOBILE_TELL_S = 2.0  # The link to the fixed broker is small, and nobody here knows who listens there.
 
@@ -68,8 +71,14 @@ class MobilityPart(Part):
         if self.relay is not None:
             self.relay.start()
 
-    def reload(self) -> Callable[[], None]:
-        return partial(self._set_fixed, self._config.read_fixed())
+    def reload(self, config: Config) -> Callable[[], None]:
+        named = config.of(MobilityConfig)
+        new = replace(self._config, fixed=named.fixed, fixed_file=named.fixed_file)
+        return partial(self._reloaded, new, new.read_fixed())
+
+    def _reloaded(self, config: MobilityConfig, urls: tuple[BrokerUrl, ...]) -> None:
+        self._config = config
+        self._set_fixed(urls)
 
     def _set_fixed(self, urls: tuple[BrokerUrl, ...]) -> None:
         """The fixed brokers from now on, in order of preference."""

@@ -42,6 +42,8 @@ FIXED_PREFIX = "hedgerow-fixed-"  # of the client id under which a mobile broker
 KEPT_PREFIX = "hedgerow-kept-"  # of sessions without clients, for what such a broker has yet to do
 DOMAIN_PROPERTY = "hedgerow-domain"  # a user property of CONNACK: the domain of the fixed broker
 ADDRESS_PROPERTY = "hedgerow-address"  # a user property of CONNECT: HOST:PORT where its clients reach it
+TAKES_SESSIONS = ("hedgerow-sessions", "1")
+"""A user property of CONNACK: sessions of clients are given and taken (`roaming.py`)."""
 PUBLICATION_WORK = 5  # beside what comes of it
 
 
@@ -54,6 +56,12 @@ class ClientMobility(Protocol):
     def expects(self, client_id: str, username: str | None) -> bool:
         """Does a client of this name, logged in as this user, bring its session from another broker? Not
         asked at a clean start."""
+
+    def arriving(self, client_id: str, is_clean: bool) -> None:
+        """A client connects. `is_clean`: it wants to begin anew. If it may, it is `connected` next."""
+
+    def disconnected(self, connection: Channel) -> None:
+        """A client's session has no connection any more."""
 
     def connected(self, connection: Channel) -> None:
         """A client's session has its connection, and the CONNACK is on its way.
@@ -99,6 +107,7 @@ class MobileClientRole(ClientRole):
             # client would show wherever it is sent.
             assert isinstance(connection, Connection)
             move_of(connection).is_name_unverified = True
+        self.mobility.arriving(packet.client_id, packet.clean_start)
         return super().refusal(connection, packet, username, owner)
 
     def expects(self, packet: Connect, username: str | None) -> bool:
@@ -108,6 +117,10 @@ class MobileClientRole(ClientRole):
 
     def connected(self, connection: Channel) -> None:
         self.mobility.connected(connection)
+
+    def disconnected(self, connection: Channel) -> None:
+        super().disconnected(connection)
+        self.mobility.disconnected(connection)
 
     def keeps(self, session: Session) -> bool:
         return self.mobility.keeps(session)
@@ -190,7 +203,11 @@ class MobileBrokerRole(Role):
     def answer(self, packet: Connect, properties: Properties) -> None:
         assert self._support is not None
         properties["receive_maximum"] = self._broker.limits.peer_receive_maximum
-        properties["user_property"] = (*own_name(self._broker), (DOMAIN_PROPERTY, self._support.domain))
+        properties["user_property"] = (
+            *own_name(self._broker),
+            (DOMAIN_PROPERTY, self._support.domain),
+            TAKES_SESSIONS,
+        )
 
     def resumed(self, connection: Channel, packet: Connect) -> None:
         assert self._support is not None
@@ -268,6 +285,10 @@ def register_own_roles(broker: Broker) -> None:
     for role in (FixedBrokerRole(), KeptRole()):
         if role.name not in broker.roles:
             broker.register(role)
+
+
+def takes_sessions(properties: Properties) -> bool:
+    return TAKES_SESSIONS in properties.get("user_property", ())
 
 
 def _address_of(properties: Properties) -> str:

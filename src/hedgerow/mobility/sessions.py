@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.log_reading import waiting
 from hedgerow.broker.session import Session
@@ -9,10 +11,28 @@ from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.mqtt.reasons import Reason
 
 
+def when_readable(broker: Broker, session: Session, act: Callable[[], None]) -> None:
+    """Now, or when what waits in it and is just being written can be read."""
+    written, stored = broker.durability.written_position, session.stored
+    if stored is not None and any(chunk.end > written for chunk in stored.chunks):
+        broker.durability.when_written(act)
+    else:
+        act()
+
+
 def take_waiting(broker: Broker, session: Session) -> list[Delivery]:
     """What waits in it, in order: its client is at another broker, which is to deliver it. What the client
     has received at QoS 2 and only has yet to forget is not among it."""
-    taken = list(waiting(broker, session))
+    return _take(broker, session, list(waiting(broker, session)))
+
+
+def take_queued(broker: Broker, session: Session) -> list[Delivery]:
+    """Of this, what is not in flight."""
+    queued = [each for each in waiting(broker, session) if each.stage == Stage.QUEUED]
+    return _take(broker, session, queued)
+
+
+def _take(broker: Broker, session: Session, taken: list[Delivery]) -> list[Delivery]:
     if session.outbox is not None:
         session.outbox.remove(set(taken))
     for delivery in taken:

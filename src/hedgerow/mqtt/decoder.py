@@ -69,7 +69,7 @@ from hedgerow.mqtt.wire import (
     SubscriptionOption,
     malformed,
 )
-from hedgerow.topics import MAX_LEVELS, is_wildcard
+from hedgerow.topics import is_wildcard
 
 # A packet of the largest size could hold two million filters, and reading them would keep every other
 # client waiting for seconds.
@@ -137,6 +137,8 @@ def peek_version(body: bytes) -> int:
 
     A server needs it to refuse a CONNECT that it cannot decode in words that the client knows.
     """
+    if body.startswith(_USUAL_BEGINNINGS):
+        return body[6]
     at = 2 + (body[0] << 8 | body[1]) if len(body) > 2 else 2
     if at >= len(body):
         return 0
@@ -144,6 +146,8 @@ def peek_version(body: bytes) -> int:
     return MQTT_5 if version == MQTT_EXTENDED and body[2:at] == _BROKERS_NAME else version
 
 
+# Protocol name and version of nearly every CONNECT.
+_USUAL_BEGINNINGS = (b"\0\4MQTT\4", b"\0\4MQTT\5")
 # With 0xFF behind it: MQTT 5, and the extension between brokers.
 _BROKERS_NAME = PROTOCOL_NAMES[MQTT_5].encode()
 
@@ -229,18 +233,19 @@ def _check_topic_name(topic: str) -> str:
     """A topic name that came in a packet. The string's own rules have been checked."""
     if not topic:
         raise malformed("topic name is empty", "MQTT-4.7.3-1")
-    # 0x90 is for names that are "not malformed, but not accepted": a wildcard is malformed.
     if is_wildcard(topic):
         raise malformed("topic name contains a wildcard", "MQTT-3.3.2-2")
-    if topic.count("/") >= MAX_LEVELS:
-        raise ProtocolError(Reason.TOPIC_NAME_INVALID, f"topic name of over {MAX_LEVELS} levels", "§4.7")
     return topic
 
 
 # CONNECT and CONNACK.
 
 
-def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
+def _read_protocol(reader: Reader) -> tuple[int, bool, bool]:
+    """The version, and whether a bridge says so, or a broker that speaks the extension."""
+    if reader.data.startswith(_USUAL_BEGINNINGS):
+        reader.position = 7
+        return reader.data[6], False, False
     name = reader.utf8_string()
     if name not in PROTOCOL_NAMES.values():
         raise ProtocolError(
@@ -253,6 +258,11 @@ def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
         raise ProtocolError(
             Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {name} version {version & 0xFF}", "MQTT-3.1.2-2"
         )
+    return version, is_bridge, is_extended
+
+
+def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
+    version, is_bridge, is_extended = _read_protocol(reader)
     connect_flags = _check_connect_flags(reader.byte(), version)
     packet = Connect(
         protocol_version=version,
@@ -263,6 +273,8 @@ def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
         is_bridge=is_bridge,
         is_extended=is_extended,
     )
+    if connect_flags | ConnectFlag.CLEAN_START == ConnectFlag.CLEAN_START:
+        return packet  # with neither will nor name
     if connect_flags & ConnectFlag.WILL:
         packet.will = Will(
             properties=_read_properties(reader, properties.WILL, version),
@@ -281,8 +293,10 @@ def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
 
 
 def _check_connect_flags(flags: int, version: int) -> int:
+    if flags | ConnectFlag.CLEAN_START == ConnectFlag.CLEAN_START:
+        return flags
     will_qos = flags >> WILL_QOS_SHIFT & 3
-    if flags & ConnectFlag.RESERVED:
+    if flags & ConnectFlag.RESERVED and version != MQTT_3_1:  # which calls it unused, and demands nothing
         raise malformed("reserved connect flag is set", "MQTT-3.1.2-3")
     if not flags & ConnectFlag.WILL and will_qos:
         raise malformed("will QoS without a will", "MQTT-3.1.2-11")

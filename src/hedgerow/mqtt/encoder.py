@@ -159,6 +159,8 @@ def _encode_connect(packet: Connect, version: int) -> tuple[int, bytes]:
 
 
 def _encode_connack(packet: Connack, version: int) -> tuple[int, bytes]:
+    if not packet.reason_code and version < MQTT_5:
+        return CONNACK << 4, b"\1\0" if packet.session_present and version != MQTT_3_1 else b"\0\0"
     if packet.session_present and packet.reason_code:
         raise ValueError("session present in a CONNACK that refuses [MQTT-3.2.2-6]")
     session_present = bytes((packet.session_present and version != MQTT_3_1,))
@@ -320,9 +322,14 @@ def encode_plain_publish(
 
 
 def encode_publish_run(
-    topic: bytes, packet_ids: Iterable[bytes], properties: Iterable[bytes], messages: Iterable[Message]
+    topic: bytes,
+    qos: int,
+    packet_ids: Iterable[bytes],
+    properties: Iterable[bytes],
+    messages: Iterable[Message],
 ) -> bytes:
-    """PUBLISH packets at QoS 1 for messages of one topic, with packet identifiers and properties encoded."""
+    """PUBLISH packets for messages of one topic, with packet identifiers and properties encoded."""
+    first = b"\x32" if qos == 1 else b"\x34"
     name = len(topic).to_bytes(2, "big") + topic
     heads: dict[int, bytes] = {}  # by size of what follows
     pieces: list[bytes] = []
@@ -331,6 +338,6 @@ def encode_publish_run(
         size = len(block) + len(payload)
         head = heads.get(size)
         if head is None:
-            head = heads[size] = b"\x32" + encode_variable_byte_integer(len(name) + 2 + size) + name
+            head = heads[size] = first + encode_variable_byte_integer(len(name) + 2 + size) + name
         pieces += (head, packet_id, block, payload)
     return b"".join(pieces)

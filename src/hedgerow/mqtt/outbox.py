@@ -115,8 +115,8 @@ class Outbox:
         """May so many be put in flight at once?"""
         return not self.queue and len(self.in_flight) + count <= self.window
 
-    def start_run(self, messages: Sequence[Message], queued_at: float) -> list[Delivery]:
-        """As `start` for each at QoS 1, where `has_room_for` all."""
+    def start_run(self, messages: Sequence[Message], qos: int, queued_at: float) -> list[Delivery]:
+        """As `start` for each, where `has_room_for` all."""
         in_flight = self.in_flight
         packet_id = self.next_packet_id
         sent = _SENT
@@ -125,7 +125,7 @@ class Outbox:
         for message in messages:
             while packet_id in in_flight:
                 packet_id = packet_id % MAX_PACKET_ID + 1
-            delivery = in_flight[packet_id] = Delivery(message, 1, False, (), 0, packet_id, sent, queued_at)
+            delivery = in_flight[packet_id] = Delivery(message, qos, False, (), 0, packet_id, sent, queued_at)
             deliveries.append(delivery)
             size += delivery.size
             packet_id = packet_id % MAX_PACKET_ID + 1
@@ -179,14 +179,14 @@ class Outbox:
         self.bytes -= delivery.size
         return delivery
 
-    def acknowledged_run(self, packet_ids: Iterable[int]) -> list[Delivery]:
-        """As `acknowledged` for each: those that are completed."""
+    def finish_run(self, packet_ids: Iterable[int], qos: int) -> list[Delivery]:
+        """As `acknowledged` for each at QoS 1, or `completed` at QoS 2: those that are completed."""
         in_flight = self.in_flight
         finished = []
         size = 0
         for packet_id in packet_ids:
             delivery = in_flight.get(packet_id)
-            if delivery is not None and delivery.qos == 1:
+            if delivery is not None and delivery.qos == qos:
                 del in_flight[packet_id]
                 size += delivery.size
                 finished.append(delivery)

@@ -13,7 +13,7 @@ from pathlib import Path
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.multicast.io.options import LARGEST_PAYLOAD, LONGEST_PATIENCE_S, MulticastOptions
 from hedgerow.node.config import Chapter, Given
-from hedgerow.node.values import Key, duration_within, read_file_path, read_text, size_within
+from hedgerow.node.values import AT_RELOAD, Key, duration_within, read_file_path, read_text, size_within
 
 
 @dataclass(slots=True, frozen=True)
@@ -129,6 +129,7 @@ MULTICAST_KEYS = (
         "FILE",
         read_file_path,
         "the shared keys that seal what goes by multicast; without it, all goes in clear",
+        takes_effect=AT_RELOAD,
     ),
     Key(
         "multicast.max_payload",

@@ -164,7 +164,7 @@ class Gateway:
         if self._arrived:
             self._arrived.append(done)
         else:
-            self._broker.durability.when_committed(done)
+            self._broker.durability.when_committed(done, self._port.share)
 
     def receive_held(self, messages: Iterable[Message], now: float) -> None:
         """Last values that the member was told when it subscribed."""
@@ -273,7 +273,7 @@ class Gateway:
             arrived = self._arrived[0]
             if not isinstance(arrived, Message):
                 if not is_over:
-                    self._broker.durability.when_committed(arrived)
+                    self._broker.durability.when_committed(arrived, self._port.share)
             elif is_over or self._has_room_for(arrived):
                 self.to_broker.published -= 1
                 self.to_broker.waiting -= 1

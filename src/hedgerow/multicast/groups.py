@@ -55,10 +55,17 @@ class GroupRange:
     def choose(self, chance: float, taken: Iterable[str] = ()) -> str:
         """Some group that nobody is known to use; `chance` is from 0 to 1."""
         first = int(chance * self.network.num_addresses)
-        reserved = {self.control_group, str(self.network[0]), str(self.network[-1])}
         # When all are taken topics share one, and the CRC tells them apart.
-        found = self._next(first, reserved.union(taken)) or self._next(first, reserved)
+        found = self._next(first, self._reserved.union(taken)) or self._next(first, self._reserved)
         return found or self.control_group
+
+    def at(self, number: int) -> str:
+        """The group of that number, whatever the number."""
+        return self._next(number % self.network.num_addresses, self._reserved) or self.control_group
+
+    @property
+    def _reserved(self) -> set[str]:
+        return {self.control_group, str(self.network[0]), str(self.network[-1])}
 
     def _next(self, first: int, avoided: set[str]) -> str | None:
         count = self.network.num_addresses

@@ -30,6 +30,7 @@ REPLAY_WINDOW = 2_048  # Frames overtake each other by tens; a repeated one come
 MAX_DERIVED = 1_024
 
 _INFO = b"hedgerow multicast 1"
+_PRINT_INFO = b"hedgerow multicast group 1 "
 _NONCE_PREFIX = bytes(4)
 _BODY_AT = HEADER_BYTES + SEAL.size
 _FLAGS_AT = 2  # of the header, two bytes
@@ -133,6 +134,15 @@ class Keyring:
         if is_new:
             self._keep(key_id, sender, cipher)
         return counter, rest
+
+    def prints(self, topic: str) -> list[int]:
+        """A number for the topic and each key, in order, which only holders of that key know."""
+        info = _PRINT_INFO + topic.encode()
+        derived = [
+            HKDF(algorithm=SHA256(), length=8, salt=None, info=info).derive(key)
+            for key in self._keys.values()
+        ]
+        return [int.from_bytes(each, "big") for each in derived]
 
     def _derive(self, key_id: int, sender: bytes) -> AESGCM:
         derivation = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=sender, info=_INFO)

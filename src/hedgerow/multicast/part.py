@@ -20,6 +20,8 @@ from hedgerow.node.part import NodeContext, Part
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from hedgerow.node.config import Config
+
 DRAIN_S = 5.0  # for what waits, when the node stops
 
 
@@ -67,7 +69,7 @@ class MulticastPart(Part):
             gateway.handle_timer(self.node.clock())
             self.endpoint.flush()
 
-    def reload(self) -> Callable[[], None]:
+    def reload(self, config: Config) -> Callable[[], None]:
         """The key file."""
         return partial(self.endpoint.set_keys, self.endpoint.read_keys())
 

@@ -5,6 +5,10 @@ announcements come out. A publisher first asks; if nobody has answered in time i
 announces it. Publishers that chose at the same time see each other's announcement, and all take the
 group that wins. Until that has settled, subscribers hear every group that was announced, so nothing is
 lost. Who finds no publisher asks again, more and more rarely: a new one announces itself.
+
+Anyone can announce groups, and a subscriber hears no more than a few of a topic. With a key, the group itself
+is the proof: it follows from the key and the topic, and nobody else can tell it from the others. No other
+counts. Whoever announces all the groups that there are has that one heard.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ RESCUE_S = (0.3, 0.8)
 MAX_GROUPS_PER_TOPIC = 8  # Anyone can announce groups; each that is heard takes a socket.
 
 _FOREVER = float("inf")
+
+Prints = Callable[[str], list[int]]
 
 
 class TopicGroups(ABC):
@@ -70,11 +76,13 @@ class _Name:
 
     __slots__ = (
         "ask_at", "asked", "chosen", "decide_at", "hearing", "name",
-        "publishing", "rescue_at", "seen", "settle_at", "topic",
+        "proved", "publishing", "rescue_at", "seen", "settle_at", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, proved: tuple[str, ...] | None) -> None:
         self.topic = topic
+        self.proved = proved
+        """The group of each key, which nobody else can know; the first one seals. None: there is no key."""
         self.name = f"{mdns_label(topic)}.local."
         self.hearing = False
         self.publishing = False
@@ -94,7 +102,8 @@ class _Name:
 
 
 class NamedGroups(TopicGroups):
-    """`groups` are those that may be chosen. `chance` is from 0 to 1, new with every call."""
+    """`groups` are those that may be chosen. `chance` is from 0 to 1, new with every call. `prints`: a number
+    for a topic and each key, which only its holders know (`Keyring.prints`)."""
 
     def __init__(
         self,
@@ -102,6 +111,7 @@ class NamedGroups(TopicGroups):
         chance: Callable[[], float],
         decide_s: float = DECIDE_S,
         ask_again_s: tuple[float, ...] = ASK_AGAIN_S,
+        prints: Prints | None = None,
     ) -> None:
         self.is_ready = False
         """Multicast DNS works."""
@@ -112,6 +122,7 @@ class NamedGroups(TopicGroups):
         self._chance = chance
         self._decide_s = decide_s
         self._ask_again_s = ask_again_s
+        self._prints = prints
         self._next_at = _FOREVER  # No name has anything to do before.
         self._by_topic: dict[str, _Name] = {}
         self._by_name: dict[str, _Name] = {}
@@ -178,11 +189,31 @@ class NamedGroups(TopicGroups):
     def _find(self, topic: str, now: float) -> _Name:
         entry = self._by_topic.get(topic)
         if entry is None:
-            entry = self._by_topic[topic] = _Name(topic)
+            entry = self._by_topic[topic] = _Name(topic, self._proved(topic))
             self._by_name[entry.name] = entry
             entry.ask_at = now
             self._plan(entry)
         return entry
+
+    def _proved(self, topic: str) -> tuple[str, ...] | None:
+        if self._prints is None:
+            return None
+        return tuple(dict.fromkeys(map(self._range.at, self._prints(topic))))
+
+    def set_prints(self, prints: Prints | None, now: float) -> None:
+        """The keys are others now."""
+        self._prints = prints
+        for entry in self._by_topic.values():
+            entry.proved = self._proved(entry.topic)
+            for group in [each for each in entry.seen if not self._may_be(entry, each)]:
+                del entry.seen[group]
+                self._changed[entry.topic] = None
+            if entry.chosen is not None and not self._may_be(entry, entry.chosen):
+                entry.decide_at = now
+            self._plan(entry)
+
+    def _may_be(self, entry: _Name, address: str) -> bool:
+        return address in entry.proved if entry.proved is not None else self._range.has(address)
 
     def _drop_if_unused(self, entry: _Name) -> None:
         if not (entry.hearing or entry.publishing):
@@ -211,7 +242,7 @@ class NamedGroups(TopicGroups):
     def receive_address(self, name: str, address: str, is_farewell: bool, now: float) -> None:
         """A record of the name: someone announces this address, or takes it back."""
         entry = self._by_name.get(name.lower())
-        if entry is not None and self._range.has(address):
+        if entry is not None and self._may_be(entry, address):
             self._receive(entry, address, is_farewell, now)
             self._plan(entry)
 
@@ -222,7 +253,7 @@ class NamedGroups(TopicGroups):
                 entry.rescue_at = now + first + self._chance() * (last - first)
             return
         is_new = address not in entry.seen
-        if is_new and len(entry.seen) >= MAX_GROUPS_PER_TOPIC:
+        if is_new and entry.proved is None and len(entry.seen) >= MAX_GROUPS_PER_TOPIC:
             return
         entry.seen[address] = now
         if is_new:
@@ -240,7 +271,7 @@ class NamedGroups(TopicGroups):
             self._choose(entry, winning_group(entry.seen), now)
 
     def _settle(self, entry: _Name, now: float) -> None:
-        if len({*entry.seen, entry.chosen} - {None}) > 1:
+        if entry.proved is None and len({*entry.seen, entry.chosen} - {None}) > 1:
             entry.settle_at = now + SETTLE_S
 
     # What time brings.
@@ -258,7 +289,7 @@ class NamedGroups(TopicGroups):
             if entry.decide_at <= now:
                 if taken is None:
                     taken = {group for each in self._by_topic.values() for group in each.seen}
-                group = self._range.choose(self._chance(), taken)
+                group = entry.proved[0] if entry.proved else self._range.choose(self._chance(), taken)
                 taken.add(group)
                 self._choose(entry, group, now)
             if entry.rescue_at <= now:

@@ -48,6 +48,21 @@ def is_of_this_machine(host: str, look_up: Callable[..., Any] = socket.getaddrin
     return True
 
 
+def dialled_address(host: str, look_up: Callable[..., Any] = socket.getaddrinfo) -> str:
+    """Where a connection to an address goes, in whichever of the system's ways it is written (0x7f000001,
+    127.1, ::ffff:127.0.0.1). One that is unspecified leads to this machine. A name stays a name."""
+    try:
+        found = look_up(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        return host
+    address = ipaddress.ip_address(found[0][4][0])
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "::1"
+    return str(address)
+
+
 def is_own_name(host: str, own_name: str | None = None) -> bool:
     """Is it an address, or a name of this machine, which no name server elsewhere can give away?
 

@@ -9,6 +9,9 @@ another site has no part in it: nobody can lock a user out from elsewhere. The w
 many users) and of a user (whom many sites try) stay short, and whoever logged in from that site before does
 not have them.
 
+Wrong passwords are counted for the widest network of a site, too. They have nobody wait: they say who goes
+first where many wait (`login_line.py`).
+
 Users that do not exist are counted as those that do: a wait says nothing about the password file.
 """
 
@@ -18,7 +21,7 @@ import hashlib
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from hedgerow.rates import is_loopback
+from hedgerow.rates import is_loopback, networks_of
 
 # Each of these tables grows by names and addresses that an attacker chooses.
 MAX_FAILING = 4_096  # entries of a table; the one that has failed longest ago goes
@@ -37,6 +40,10 @@ class BackOffRule(NamedTuple):
 PAIR = BackOffRule(free=5, first_s=1.0, most_s=60.0, forgive_s=60.0)
 SITE = BackOffRule(free=20, first_s=0.25, most_s=4.0, forgive_s=10.0)
 USER = BackOffRule(free=20, first_s=0.25, most_s=4.0, forgive_s=60.0)
+NETWORK = BackOffRule(free=0, first_s=0.0, most_s=0.0, forgive_s=60.0)
+
+KNOWN = 0
+STANDINGS = 8  # `KNOWN`, no wrong password, one, 2 to 3, 4 to 7, …
 
 
 class WrongPasswords:
@@ -80,15 +87,24 @@ class BackOff:
     def __init__(
         self, user_rule: BackOffRule = USER, max_failing: int = MAX_FAILING, max_known: int = MAX_KNOWN
     ) -> None:
-        self._pairs, self._sites, self._users = (
-            WrongPasswords(rule, max_failing) for rule in (PAIR, SITE, user_rule)
+        self._pairs, self._sites, self._users, self._networks = (
+            WrongPasswords(rule, max_failing) for rule in (PAIR, SITE, user_rule, NETWORK)
         )
         self._max_known = max_known
         self._known: dict[tuple[bytes, str], None] = {}  # the one that logged in longest ago is first
 
     def __len__(self) -> int:
         """The largest table."""
-        return max(len(self._pairs), len(self._sites), len(self._users), len(self._known))
+        failing = max(len(each) for each in (self._pairs, self._sites, self._users, self._networks))
+        return max(failing, len(self._known))
+
+    def standing(self, user: str, site: str, now: float) -> int:
+        """From 0, for who is looked at first, to `STANDINGS` - 1."""
+        pair = _short(user), site
+        if pair in self._known and not self._pairs.count(pair, now):
+            return KNOWN
+        wrong = int(self._networks.count(networks_of(site)[0], now))
+        return min(1 + wrong.bit_length(), STANDINGS - 1)
 
     def wait_s(self, user: str, site: str, now: float) -> float:
         """For how long no password of this user from this site is to be looked at."""
@@ -111,6 +127,7 @@ class BackOff:
             self._pairs.note(pair, now)
             self._sites.note(site, now)
             self._users.note(name, now)
+            self._networks.note(networks_of(site)[0], now)
             return
         self._pairs.forget(pair)
         self._known.pop(pair, None)

@@ -41,6 +41,10 @@ GAUGES: dict[str, tuple[str, Callable[[Backlogs, float], float]]] = {
         "What they may take; at this bound publishers wait. +Inf: there is no bound.",
         lambda backlogs, now: inf if backlogs.room.limit is None else backlogs.room.limit,
     ),
+    "owner_bytes": (
+        "What waits on the disk for the user, or address without one, for whose sessions most waits.",
+        lambda backlogs, now: backlogs.owners[0].bytes if backlogs.owners else 0,
+    ),
     "oldest_age_seconds": ("For how long the oldest of them has waited.", _oldest_age_s),
     "full_seconds": (
         "When the bound is reached if all goes on as in the last minute. +Inf: never.",

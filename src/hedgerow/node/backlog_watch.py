@@ -24,6 +24,7 @@ from hedgerow.node.backlogs import (
     Room,
     Watch,
     encode,
+    owner_in_words,
     reader_in_words,
     room_in_words,
 )
@@ -72,8 +73,9 @@ class BoundNear:
         room = f"waiting messages take {room_in_words(self.backlogs.room)}"
         if not self.is_near:
             return f"{room}: there is room again"
+        owners = [owner_in_words(each) for each in self.backlogs.owners[:1]]
         largest = [reader_in_words(each, self.backlogs.at) for each in self.backlogs.largest[:1]]
-        return "; most for ".join([room, *largest])
+        return "; most for ".join([room, *owners, *largest])
 
 
 class BacklogWatch(Part):
@@ -123,7 +125,9 @@ class BacklogWatch(Part):
         return Room(durability.log_bytes, durability.bounds.bytes)
 
     def _conclude(self, now: float) -> None:
-        backlogs = self._watch.conclude(self._look, self.room(), now)
+        durability = self.node.broker.durability
+        held_bytes = durability.needed.held_bytes(durability.next_position)
+        backlogs = self._watch.conclude(self._look, self.room(), now, held_bytes)
         self.backlogs = backlogs
         is_near = self._watch.crossed(backlogs)
         if is_near is not None:

@@ -17,8 +17,9 @@ from hedgerow.errors import counted
 
 FILE = "backlogs.json"
 """In the data directory: what `hedgerow doctor` reads."""
-VERSION = 1
+VERSION = 2
 MAX_READERS = 20  # that are told of, the largest
+MAX_OWNERS = 3  # the same
 WINDOW_S = 60.0  # in which growth is measured
 NEAR = 0.8  # of the room
 OVER = 0.7  # and below it, the bound is not near any more
@@ -92,6 +93,17 @@ class ReaderFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerFigures:
+    """What waits on the disk for all sessions of a user, or of an address for those without a name."""
+
+    name: str
+    bytes: int
+    """A message that waits for several of them counts once."""
+    share: float | None
+    """Of the room."""
+
+
+@dataclass(frozen=True, slots=True)
 class Backlogs:
     """One look at all readers."""
 
@@ -105,6 +117,8 @@ class Backlogs:
     oldest_at: float | None = None
     largest: tuple[ReaderFigures, ...] = ()
     """The readers with the most bytes."""
+    owners: tuple[OwnerFigures, ...] = ()
+    """Those for whose sessions most waits."""
 
     def summary(self) -> dict[str, Any]:
         """For the status, which anybody may read: no reader is named."""
@@ -151,7 +165,10 @@ class Watch:
     _growth_of: dict[str, Growth] = field(default_factory=dict)
     _is_near: bool = False
 
-    def conclude(self, look: Look, room: Room, now: float) -> Backlogs:
+    def conclude(
+        self, look: Look, room: Room, now: float, held_bytes: Mapping[str, int] | None = None
+    ) -> Backlogs:
+        """`held_bytes`: by owner, for whose sessions they wait."""
         self._growth.note(room.bytes, now)
         growth_of = {each.name: self._growth_of.get(each.name) or Growth() for each in look.largest}
         self._growth_of = growth_of
@@ -169,6 +186,12 @@ class Watch:
             look.messages,
             look.oldest_at,
             tuple(largest),
+            tuple(
+                OwnerFigures(name, size, room.share(size))
+                for name, size in heapq.nlargest(
+                    MAX_OWNERS, (held_bytes or {}).items(), key=lambda each: each[1]
+                )
+            ),
         )
 
     def crossed(self, backlogs: Backlogs) -> bool | None:
@@ -218,6 +241,11 @@ def reader_in_words(figures: ReaderFigures, now: float) -> str:
     return f"{'link' if reader.is_link else 'client'} {reader.name} ({state}): {', '.join(words)}"
 
 
+def owner_in_words(figures: OwnerFigures) -> str:
+    share = "" if figures.share is None else f", {figures.share:.0%} of the room"
+    return f"sessions of {figures.name}: {size_in_words(figures.bytes)}{share}"
+
+
 # As a file
 
 
@@ -232,7 +260,9 @@ def decode(data: bytes) -> Backlogs:
         if told.pop("version") != VERSION:
             raise ValueError("another version")
         largest = [_figures(each) for each in told.pop("largest")]
-        return Backlogs(**{**told, "room": Room(**told["room"]), "largest": tuple(largest)})
+        owners = [OwnerFigures(**each) for each in told.pop("owners")]
+        room = Room(**told.pop("room"))
+        return Backlogs(room=room, largest=tuple(largest), owners=tuple(owners), **told)
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError("not what a node wrote") from error
 

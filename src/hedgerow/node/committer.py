@@ -280,6 +280,9 @@ class Committer(Part):
         assert self._store is not None
         self._retry_s = FIRST_RETRY_S
         self._is_stored = True
+        if self._store.shrunk:
+            shrunk, self._store.shrunk = self._store.shrunk, []
+            self.node.broker.segments_shrunk(shrunk)
         if self._store.is_settled:
             self._is_late = False
         elif self._settling is None and not self._is_late:

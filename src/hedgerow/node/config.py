@@ -31,6 +31,13 @@ class Tls:
     client_ca: Path | None = None
     require_client_certificate: bool = False
     use_identity_as_username: bool = False
+    use_subject_as_username: bool = False
+    crl_file: Path | None = None
+
+    @property
+    def names_users(self) -> bool:
+        """Is a client the user that its certificate says?"""
+        return self.use_identity_as_username or self.use_subject_as_username
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,6 +60,9 @@ class Config:
     passwords: Path | None = None
     acl: Path | None = None
     anonymous: bool = True
+    empty_client_ids: bool = True
+    maximum_qos: int = 2
+    retain_available: bool = True
     administrators: frozenset[str] = frozenset()
     key_file: Path | None = None
     host_names: frozenset[str] = frozenset()
@@ -63,6 +73,10 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     rooms: Mapping[type, object] = field(default_factory=dict)
     """The settings of those rooms of which something was said, by their class."""
+    values: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What it was made of, by key, as the readers of the keys understood it."""
+    keys: Mapping[str, Key] = field(default_factory=dict, compare=False, repr=False)
+    """All that could have been given."""
 
     def of(self, settings: type[Settings]) -> Settings:
         """A room's settings: those that were given, or what the class is by itself."""

@@ -12,7 +12,10 @@ from hedgerow.broker.limits import MIB, Limits
 from hedgerow.node.browsers import read_host_names, read_origins
 from hedgerow.node.values import (
     A_DURATION,
+    AT_RELOAD,
     DURATION_UNITS,
+    FOR_NEW,
+    IF_RAISED,
     INFINITE,
     TIB,
     Key,
@@ -20,6 +23,7 @@ from hedgerow.node.values import (
     parse_number,
     read_addresses,
     read_boolean,
+    read_count,
     read_directory_path,
     read_file_path,
     read_interval,
@@ -87,14 +91,24 @@ NODE_KEYS: tuple[Key, ...] = (
     ),
     Key("id", "--id", "NAME", read_node_id, "the name of this node, unlike that of any other"),
     Key("mdns", "--mdns", "", read_boolean, "announce this node by multicast DNS"),
-    Key("tls.certificate", "--certificate", "FILE", read_file_path, "the server's certificate chain, PEM"),
-    Key("tls.key", "--key", "FILE", read_file_path, "the certificate's private key, PEM"),
+    Key(
+        "tls.certificate",
+        "--certificate",
+        "FILE",
+        read_file_path,
+        "the server's certificate chain, PEM",
+        takes_effect=FOR_NEW,
+    ),
+    Key(
+        "tls.key", "--key", "FILE", read_file_path, "the certificate's private key, PEM", takes_effect=FOR_NEW
+    ),
     Key(
         "tls.client_ca",
         "--client-ca",
         "FILE",
         read_file_path,
         "authorities whose client certificates are trusted, PEM",
+        takes_effect=FOR_NEW,
     ),
     Key(
         "tls.require_client_certificate",
@@ -102,6 +116,7 @@ NODE_KEYS: tuple[Key, ...] = (
         "",
         read_boolean,
         "refuse TLS clients without a trusted certificate",
+        takes_effect=FOR_NEW,
     ),
     Key(
         "tls.use_identity_as_username",
@@ -109,6 +124,23 @@ NODE_KEYS: tuple[Key, ...] = (
         "",
         read_boolean,
         "a client is the user that its certificate's common name says, without a password",
+        takes_effect=FOR_NEW,
+    ),
+    Key(
+        "tls.use_subject_as_username",
+        "--use-subject-as-username",
+        "",
+        read_boolean,
+        "the same with the certificate's whole subject, as in CN=phone,O=farm",
+        takes_effect=FOR_NEW,
+    ),
+    Key(
+        "tls.crl_file",
+        "--crl",
+        "FILE",
+        read_file_path,
+        "refuse client certificates that these authorities have revoked, PEM",
+        takes_effect=FOR_NEW,
     ),
     Key(
         "access.passwords",
@@ -116,9 +148,46 @@ NODE_KEYS: tuple[Key, ...] = (
         "FILE",
         read_file_path,
         "users and passwords, as hedgerow passwd writes them",
+        takes_effect=AT_RELOAD,
     ),
-    Key("access.acl", "--acl", "FILE", read_file_path, "who may read and write what, in Mosquitto's syntax"),
-    Key("access.anonymous", "--anonymous", "", read_boolean, "let clients in without a username"),
+    Key(
+        "access.acl",
+        "--acl",
+        "FILE",
+        read_file_path,
+        "who may read and write what, in Mosquitto's syntax",
+        takes_effect=AT_RELOAD,
+    ),
+    Key(
+        "access.anonymous",
+        "--anonymous",
+        "",
+        read_boolean,
+        "let clients in without a username",
+        takes_effect=FOR_NEW,
+    ),
+    Key(
+        "access.empty_client_ids",
+        "--empty-client-ids",
+        "",
+        read_boolean,
+        "let clients in without a client identifier, and make one (default: true)",
+        takes_effect=FOR_NEW,
+    ),
+    Key(
+        "access.maximum_qos",
+        "--maximum-qos",
+        "QOS",
+        read_count(0, 2),
+        "the highest QoS that clients may publish and subscribe with (2)",
+    ),
+    Key(
+        "access.retain_available",
+        "--retain-available",
+        "",
+        read_boolean,
+        "let clients publish retained messages (default: true)",
+    ),
     Key(
         "access.administrators",
         "--administrator",
@@ -126,6 +195,7 @@ NODE_KEYS: tuple[Key, ...] = (
         read_user_names,
         "this user may command the node's bridges; may be repeated",
         repeated=True,
+        takes_effect=AT_RELOAD,
     ),
     Key(
         "access.key_file",
@@ -141,6 +211,7 @@ NODE_KEYS: tuple[Key, ...] = (
         read_host_names,
         "browsers may reach this node by this name too; may be repeated",
         repeated=True,
+        takes_effect=AT_RELOAD,
     ),
     Key(
         "access.origins",
@@ -149,22 +220,62 @@ NODE_KEYS: tuple[Key, ...] = (
         read_origins,
         "pages of this origin may connect by WebSocket; may be repeated",
         repeated=True,
+        takes_effect=AT_RELOAD,
     ),
-    Key("log.format", "--log-format", "FORMAT", read_one_of("text", "json"), "text or json"),
+    Key(
+        "log.format",
+        "--log-format",
+        "FORMAT",
+        read_one_of("text", "json"),
+        "text or json",
+        takes_effect=AT_RELOAD,
+    ),
     Key(
         "log.level",
         "--log-level",
         "LEVEL",
         read_one_of("debug", "info", "warning", "error"),
         "debug, info, warning or error",
+        takes_effect=AT_RELOAD,
     ),
     Key(
         "sys.interval", "--sys-interval", "SECONDS", read_interval, "how often $SYS is published; 0 for never"
     ),
 )
 
+# Of the limits, which hold for all that goes on as soon as they are read; others for new connections, and
+# three were told to clients.
+_LIMITS_AT_RELOAD = {
+    "connections",
+    "http_connections",
+    "connects_per_s",
+    "session_bytes",
+    "queue_bytes",
+    "queue_messages",
+    "subscriptions",
+    "subscription_bytes",
+    "retained_bytes",
+    "sessions",
+}
+_LIMITS_IF_RAISED = {"packet_bytes", "receive_maximum", "topic_alias_maximum"}
+
+
+def _limit_takes_effect(name: str) -> str:
+    if name in _LIMITS_IF_RAISED:
+        return IF_RAISED
+    return AT_RELOAD if name in _LIMITS_AT_RELOAD else FOR_NEW
+
+
 LIMIT_KEYS = tuple(
-    Key(f"limits.{limit.name}", "--limit", "", read_limit(limit.name), "") for limit in fields(Limits)
+    Key(
+        f"limits.{limit.name}",
+        "--limit",
+        "",
+        read_limit(limit.name),
+        "",
+        takes_effect=_limit_takes_effect(limit.name),
+    )
+    for limit in fields(Limits)
 )
 
 # Key → field of `Config` that has its value as it was read.
@@ -179,6 +290,9 @@ FIELDS = {
     "access.passwords": "passwords",
     "access.acl": "acl",
     "access.administrators": "administrators",
+    "access.empty_client_ids": "empty_client_ids",
+    "access.maximum_qos": "maximum_qos",
+    "access.retain_available": "retain_available",
     "access.key_file": "key_file",
     "access.host_names": "host_names",
     "access.origins": "origins",

@@ -134,6 +134,8 @@ def _make(written: Mapping[str, Written], kind: NodeKind) -> Config:
         tls=_tls(given),
         anonymous=given.values.get("access.anonymous", "access.passwords" not in given.values),
         limits=Limits(**given.table("limits")),
+        values=given.values,
+        keys={key.name: key for key in kind.keys},
     )
     for chapter in kind.chapters:
         if any(key.name in given.values for key in chapter.keys):
@@ -187,7 +189,16 @@ def _tls(given: Given) -> Tls | None:
     for name in ("certificate", "key"):
         if name not in table:
             raise ConfigError(f"{first}: TLS needs tls.{name} too (--{name} FILE)")
-    for name in ("require_client_certificate", "use_identity_as_username"):
+    if table.get("use_identity_as_username") and table.get("use_subject_as_username"):
+        where = given.where("tls.use_subject_as_username")
+        raise ConfigError(f"{where}: either this or tls.use_identity_as_username")
+    needing = (
+        "require_client_certificate",
+        "use_identity_as_username",
+        "use_subject_as_username",
+        "crl_file",
+    )
+    for name in needing:
         if table.get(name) and "client_ca" not in table:
             raise ConfigError(f"{given.where(f'tls.{name}')}: needs tls.client_ca too (--client-ca FILE)")
     return Tls(**table)
@@ -212,7 +223,7 @@ def _check_data(config: Config, given: Given) -> None:
 
 
 def _check_administrators(config: Config, given: Given) -> None:
-    verified = config.passwords is not None or (config.tls and config.tls.use_identity_as_username)
+    verified = config.passwords is not None or (config.tls and config.tls.names_users)
     if config.administrators and not verified:
         raise ConfigError(
             f"{given.where('access.administrators')}: needs access.passwords (--passwords FILE) or "
@@ -227,7 +238,7 @@ def _check_names(config: Config, given: Given) -> None:
     check_open_listeners(_listeners(config, ("mqtt", "mqtts", "ws", "wss")), config, given)
     if "access.anonymous" not in given.values:
         return
-    if not config.anonymous and not (config.tls and config.tls.use_identity_as_username):
+    if not config.anonymous and not (config.tls and config.tls.names_users):
         raise ConfigError(
             f"{given.where('access.anonymous')}: nobody could connect: clients must have a name, "
             "but there is neither access.passwords nor tls.use_identity_as_username"

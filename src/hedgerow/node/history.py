@@ -39,7 +39,12 @@ class Past(NamedTuple):
     """Events are numbered from 1 in the order in which they happened."""
     at: float
     kind: str
-    text: str
+    event: Event | str
+    """Or its text. Thousands of clients may come at once, and nobody looks at most of what they do."""
+
+    @property
+    def text(self) -> str:
+        return str(self.event)[:MAX_TEXT]
 
 
 class History:
@@ -54,7 +59,7 @@ class History:
         if kind is None:
             kind = self._heal(getattr(event, "history_kind", OTHER), event)
             is_of_nodes = getattr(event, "is_of_nodes", False)
-        past = Past(self._last, now, kind, str(event)[:MAX_TEXT])
+        past = Past(self._last, now, kind, event if _is_small(event) else str(event)[:MAX_TEXT])
         key = (kind, is_of_nodes)
         events = self._events.get(key)
         if events is None:
@@ -86,3 +91,12 @@ class History:
             self._lost.discard(name)
             return "healed"
         return kind
+
+
+def _is_small(event: Event) -> bool:
+    """May it be kept as it is? What a peer says of itself may have 64 KiB."""
+    if isinstance(event, broker.ClientConnected):
+        return len(event.client_id) + len(event.username or "") <= MAX_TEXT
+    return (
+        isinstance(event, broker.ClientDisconnected) and len(event.client_id) + len(event.reason) <= MAX_TEXT
+    )

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 import h11
 
 from hedgerow.node.handlers import ACTING, Handler, Request, Response, refusal, respond
-from hedgerow.node.link import certificate_name
+from hedgerow.node.link import user_of
 from hedgerow.rates import site_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ class HttpLink(asyncio.Protocol):
 
     def _request(self, head: h11.Request, body: bytes) -> Request:
         has_certificate = self._is_tls and bool(self.transport.get_extra_info("peercert"))
-        name = certificate_name(self.transport) if has_certificate else None
+        tls = self._node.config.tls
+        by_subject = tls is not None and tls.use_subject_as_username
+        name = user_of(self.transport, has_certificate, has_certificate and by_subject)
         request = _request(head, body, self._address, self._is_tls)
         return replace(request, has_certificate=has_certificate, certificate_name=name)
 
@@ -190,6 +192,16 @@ def _fields(text: str) -> dict[str, str]:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"))
     except ValueError:
         raise FormError(HTTPStatus.BAD_REQUEST) from None
+
+
+def live(node: NodeContext) -> Handler:
+    """200 for as long as the node answers: a disk that is full is no better after a restart."""
+
+    def handle(request: Request) -> Response:
+        body = json.dumps({"status": "alive", "node": node.node_id}).encode() + b"\n"
+        return Response(body, "application/json", HTTPStatus.OK)
+
+    return handle
 
 
 def health(node: NodeContext) -> Handler:

@@ -40,7 +40,7 @@ def takes_strangers(config: Config, address: str) -> bool:
 
 def certified_user(config: Config, request: Request) -> str | None:
     """The user that a client certificate proves."""
-    is_identity = config.tls is not None and config.tls.use_identity_as_username
+    is_identity = config.tls is not None and config.tls.names_users
     return request.certificate_name if is_identity and request.certificate_name else None
 
 

@@ -39,6 +39,7 @@ class Entrance(Protocol):
     scheme: str
     anonymous: bool
     use_identity_as_username: bool
+    use_subject_as_username: bool
     loopback: bool
 
 
@@ -67,7 +68,7 @@ class Link(asyncio.Protocol):
             node.clock(),
             self.address,
             listener.anonymous,
-            certificate_name(transport) if listener.use_identity_as_username else None,
+            user_of(transport, listener.use_identity_as_username, listener.use_subject_as_username),
             listener.scheme,
         )
         self.connection.link = self
@@ -75,13 +76,17 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         node = self.node
-        try:
-            self.connection.receive_data(data, node.clock())
-        except Exception as error:  # a mistake of ours, and a stranger chose the bytes
-            self.connection.fail(error)
+        self.take(data, node.clock())
         node.flush_soon()
         if len(data) >= FULL_READ:
             self.rest()
+
+    def take(self, data: bytes, now: float) -> None:
+        """What was read goes to the machine; whoever calls this has the node flush."""
+        try:
+            self.connection.receive_data(data, now)
+        except Exception as error:  # a mistake of ours, and a stranger chose the bytes
+            self.connection.fail(error)
 
     def rest(self) -> None:
         """Read no more in this turn of the loop."""
@@ -151,6 +156,23 @@ class Link(asyncio.Protocol):
     def detach(self, was_closed: bool = False) -> None:
         self.connection.link = None
         self.connection.lost(self.node.clock(), was_closed)
+
+
+def user_of(transport: asyncio.BaseTransport, by_name: bool, by_subject: bool) -> str | None:
+    """Whom the certificate proves, if it is asked."""
+    if by_subject:
+        return certificate_subject(transport)
+    return certificate_name(transport) if by_name else None
+
+
+def certificate_subject(transport: asyncio.BaseTransport) -> str | None:
+    """The whole subject of the client certificate that the handshake verified, in the words of RFC 2253."""
+    certificate = transport.get_extra_info("peercert")
+    if not certificate or not certificate["subject"]:
+        return None
+    from hedgerow.node.subjects import write_subject
+
+    return write_subject(certificate["subject"])
 
 
 def certificate_name(transport: asyncio.BaseTransport) -> str | None:

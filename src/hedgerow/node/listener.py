@@ -13,10 +13,12 @@ import errno
 import logging
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hedgerow.errors import ConfigError, reason_of
+from hedgerow.node.accepted import Accepted
 from hedgerow.node.authority import authority
 from hedgerow.node.events import TransportFailed
 from hedgerow.node.values import Address
@@ -25,7 +27,10 @@ from hedgerow.rates import is_loopback
 if TYPE_CHECKING:
     import ssl
 
+    from hedgerow.node.link import Link
     from hedgerow.node.part import NodeContext
+    from hedgerow.node.poller import Poller
+    from hedgerow.node.tls import TlsRefusal
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +38,8 @@ BACKLOG = 4_096  # the kernel takes min(this, net.core.somaxconn)
 ACCEPTS_PER_TURN = 16  # a flood of connections must not starve the connected
 EXHAUSTED_RETRY_S = 0.5
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+MAX_REFUSING = 64  # sockets that are kept for an alert to arrive
+MAX_DISCARDED, DISCARDED_BYTES = 64, 16 * 1024
 TCP_KEEP_ALIVE = {"TCP_KEEPIDLE": 120, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 4}
 SAME_PORT_ATTEMPTS = 16  # port 0 on two address families: until both have the same one
 
@@ -98,7 +105,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keep_alive(listening)  # Accepted sockets inherit it.
+        keep_alive(listening)  # Accepted sockets inherit it, and the next.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         # By name, since a link-local address carries its interface: fe80::1%eth0.
@@ -120,18 +128,6 @@ def keep_alive(connected: socket.socket) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-class _Accepted(socket.socket):
-    """Its family and type are plain numbers. `accept` and uvloop ask for them five times for each socket, and
-    a tenth of what a connection costs went into the members of enumerations that `socket` makes of them.
-
-    It has to be a `socket.socket`: uvloop closes the descriptor of any other object twice.
-    """
-
-    __slots__ = ()
-    family = socket.SocketType.family  # type: ignore[assignment]
-    type = socket.SocketType.type  # type: ignore[assignment]
-
-
 class Listener:
     """The sockets of one configured address, and what holds for the connections that they accept."""
 
@@ -145,24 +141,33 @@ class Listener:
         anonymous: bool = False,
         ssl_context: ssl.SSLContext | None = None,
         use_identity_as_username: bool = False,
+        poller: Poller | None = None,
+        use_subject_as_username: bool = False,
     ) -> None:
         self._node = node
         self.scheme = scheme
         self.sockets = sockets
         self.anonymous = anonymous
         self.use_identity_as_username = use_identity_as_username
+        self.use_subject_as_username = use_subject_as_username
         self.loopback = all(is_loopback(each.getsockname()[0]) for each in sockets)
         self._factory = factory
+        self._poller = poller  # of its connections; None: the event loop has them
         self._tls: dict[str, Any] = {}
         if ssl_context is not None:
-            self._tls = {
-                "ssl": ssl_context,
-                "ssl_handshake_timeout": node.config.limits.connect_timeout_s,
-                "ssl_shutdown_timeout": node.sockets.linger_s,
-            }
+            self.set_tls(ssl_context, node.config.limits.connect_timeout_s)
         self._opening: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._exhausted = False
+        self._refusing = 0  # whose handshake has failed, and who are told why
+
+    def set_tls(self, context: ssl.SSLContext, timeout_s: float) -> None:
+        """For connections that are accepted from now on."""
+        self._tls = {
+            "ssl": context,
+            "ssl_handshake_timeout": timeout_s,
+            "ssl_shutdown_timeout": self._node.sockets.linger_s,
+        }
 
     @property
     def urls(self) -> list[str]:
@@ -197,7 +202,7 @@ class Listener:
                 self._accept_failed(listening, error)
                 return
             self._exhausted = False
-            accepted = _Accepted(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, descriptor)
+            accepted = Accepted(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, descriptor)
             if not sockets.admit(peer[0], self.scheme):
                 accepted.close()
                 continue
@@ -214,6 +219,9 @@ class Listener:
     def _open(self, factory: Callable[[], asyncio.Protocol], accepted: Any, address: str) -> None:
         """Hand the socket to the event loop, which has taken it in its next turn. A task that waits for that
         would be a twentieth of what a connection costs."""
+        if self._poller is not None:
+            self._poll(self._poller, factory, accepted, address)
+            return
         opening = self._loop.connect_accepted_socket(factory, accepted)
         try:
             taken = opening.send(None)
@@ -222,6 +230,17 @@ class Listener:
             self._opened(address, error)
         else:
             taken.add_done_callback(partial(self._taken, opening, address))
+
+    def _poll(
+        self, poller: Poller, factory: Callable[[], asyncio.Protocol], accepted: socket.socket, address: str
+    ) -> None:
+        error: Exception | None = None
+        try:
+            poller.add(accepted, cast("Link", factory()))
+        except Exception as failed:
+            accepted.close()
+            error = failed
+        self._opened(address, error)
 
     def _taken(self, opening: Coroutine[Any, None, Any], address: str, taken: asyncio.Future[Any]) -> None:
         error: Exception | None = None
@@ -236,13 +255,38 @@ class Listener:
     async def _shake_hands(
         self, factory: Callable[[], asyncio.Protocol], accepted: Any, address: str
     ) -> None:
+        from hedgerow.node.tls import ACCEPTED, refusal_of
+
         error: Exception | None = None
+        ACCEPTED.set(accepted)
         try:
             await self._loop.connect_accepted_socket(factory, accepted, **self._tls)
         except Exception as failed:
             error = failed
         finally:
             self._opened(address, error)
+        refusal = refusal_of(error) if error is not None else None
+        if refusal is not None:
+            await self._say_why(refusal)
+
+    async def _say_why(self, refusal: TlsRefusal) -> None:
+        """Send the alert, and close such that it arrives: what a client of TLS 1.3 has sent behind its
+        handshake would have the system reset the connection."""
+        alert, refused = refusal
+        with refused, suppress(OSError, TimeoutError):
+            refused.setblocking(False)
+            refused.send(alert)
+            refused.shutdown(socket.SHUT_WR)
+            if self._refusing >= MAX_REFUSING:
+                return
+            self._refusing += 1
+            try:
+                async with asyncio.timeout(self._node.sockets.linger_s):
+                    for _ in range(MAX_DISCARDED):
+                        if not await self._loop.sock_recv(refused, DISCARDED_BYTES):
+                            break
+            finally:
+                self._refusing -= 1
 
     def _opened(self, address: str, error: Exception | None) -> None:
         """The connection is open, or with an error it is not going to be."""

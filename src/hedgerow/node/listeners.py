@@ -6,7 +6,7 @@ it, which opens a `Connection` of the broker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,12 @@ from hedgerow.node.link import Link
 from hedgerow.node.listener import Factory, Listener, bind
 from hedgerow.node.open_sockets import HTTP_SCHEMES
 from hedgerow.node.part import NodeContext, Part
+from hedgerow.node.poller import Poller, can_poll
 
 if TYPE_CHECKING:
     import ssl
 
-    from hedgerow.node.config import Tls
+    from hedgerow.node.config import Config, Tls
     from hedgerow.node.handlers import Handler
 
 MQTT_SCHEMES = ("mqtt", "mqtts")
@@ -31,12 +32,12 @@ class Listeners(Part):
         """Binds. Raises ConfigError."""
         super().__init__(node)
         self._listeners: list[Listener] = []
+        self._poller = Poller(node) if node.config.mqtt and can_poll() else None
         try:
             for scheme in LISTENERS:
                 self._bind(scheme)
         except BaseException:
-            for listener in self._listeners:
-                listener.close()
+            self._close()
             raise
 
     def _bind(self, scheme: str) -> None:
@@ -57,8 +58,28 @@ class Listeners(Part):
                     anonymous=config.anonymous,
                     ssl_context=context,
                     use_identity_as_username=tls is not None and tls.use_identity_as_username,
+                    poller=self._poller if scheme == "mqtt" else None,
+                    use_subject_as_username=tls is not None and tls.use_subject_as_username,
                 )
             )
+
+    def reload(self, config: Config) -> Callable[[], None]:
+        """Certificates, authorities, and who may connect: for new connections."""
+        tls = config.tls
+        contexts = {
+            each.scheme: _tls_context(tls, APPLICATION_PROTOCOLS[each.scheme])
+            for each in self._listeners
+            if tls is not None and each.scheme in APPLICATION_PROTOCOLS
+        }
+        return partial(self._set, config, contexts)
+
+    def _set(self, config: Config, contexts: Mapping[str, ssl.SSLContext]) -> None:
+        for listener in self._listeners:
+            listener.anonymous = config.anonymous
+            if listener.scheme in contexts and config.tls is not None:
+                listener.set_tls(contexts[listener.scheme], config.limits.connect_timeout_s)
+                listener.use_identity_as_username = config.tls.use_identity_as_username
+                listener.use_subject_as_username = config.tls.use_subject_as_username
 
     def factory(self, scheme: str) -> Factory:
         """What makes the protocol of an accepted connection. Imports only what the listeners need."""
@@ -76,11 +97,16 @@ class Listeners(Part):
         if not any(listener.scheme in HTTP_SCHEMES for listener in self._listeners):
             return {}
         from hedgerow.node.handlers import for_programs
-        from hedgerow.node.http import health
+        from hedgerow.node.http import health, live
         from hedgerow.node.http_access import for_readers
         from hedgerow.node.metrics import metrics
 
-        told = {"/health": health(self.node), "/metrics": for_readers(self.node, metrics(self.node))}
+        told: dict[str, Handler] = {
+            "/health": health(self.node),
+            "/health/ready": health(self.node),
+            "/health/live": live(self.node),
+            "/metrics": for_readers(self.node, metrics(self.node)),
+        }
         return {path: for_programs(self.node, handler) for path, handler in told.items()}
 
     @property
@@ -104,6 +130,13 @@ class Listeners(Part):
         for listener in self._listeners:
             listener.close()
         await self.node.sockets.close(self.node.shut_down_s)
+        self._close()
+
+    def _close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        if self._poller is not None:
+            self._poller.close()
 
 
 def _tls_context(tls: Tls, application_protocol: str) -> ssl.SSLContext:

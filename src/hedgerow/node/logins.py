@@ -1,14 +1,19 @@
 """Password checks, off the event loop and fair, for whatever asks for them: MQTT, WebSocket, HTTP.
 
 A check costs tens of milliseconds by design, so a peer that sends many wrong passwords could keep
-everyone else waiting. Waiting logins stand in a fair line (`fair_line`): networks take turns, in them sites
+everyone else waiting. Waiting logins stand in fair lines (`login_line`): those go first who have logged in
+from there before, and whose networks give few wrong passwords; in a line networks take turns, in them sites
 (`rates.site_of`), and at a site users. After several wrong passwords the next ones are held (`back_off`), and
 refused unseen where that would take long. Where too many are held, those of whoever has most are refused.
+
+A right password is remembered, and the next check of it costs nothing. So it does not wait either, where it
+was given before. One at a time: a crowd of guesses would get as many free looks.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,8 +21,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.node.back_off import BackOff
+from hedgerow.node.back_off import KNOWN, STANDINGS, BackOff
 from hedgerow.node.fair_line import FairLine, Place
+from hedgerow.node.login_line import LoginLine
 from hedgerow.node.part import NodeContext, Part
 from hedgerow.rates import networks_of, site_of
 
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hedgerow.broker.handle_connect import Login
+    from hedgerow.node.config import Config
     from hedgerow.node.passwords import Passwords
 
 WORKERS = 2
@@ -38,6 +45,9 @@ MAX_ASKED_OF_ONE = 32  # site
 
 class Verifier(Protocol):
     def verify(self, username: str, password: bytes | None) -> bool: ...
+
+    def remembers(self, username: str, password: bytes) -> bool:
+        """Was it right before? At once; False says nothing."""
 
 
 class TooManyError(Exception):
@@ -86,19 +96,41 @@ class LoginQueue:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(WORKERS, "hedgerow-login")
-        self._waiting: FairLine[Attempt] = FairLine()
+        self._waiting: LoginLine[Attempt] = LoginLine(STANDINGS, self._standing)
         self._held: FairLine[Attempt] = FairLine()
         self._timers: dict[Attempt, asyncio.TimerHandle] = {}  # of those that are held
-        self._running = 0
+        self._running: Counter[Place] = Counter()
         self._closed = False
+
+    def _standing(self, attempt: Attempt) -> int:
+        return self.back_off.standing(attempt.username, attempt.site, self._clock())
 
     def add(self, attempt: Attempt) -> None:
         """Raises nothing: what comes of it is told to the attempt."""
         delay_s = self.back_off.delay_s(attempt.username, attempt.site, self._clock())
         if delay_s:
             self._hold(attempt, delay_s)
+        elif self._is_known(attempt):
+            self._loop.call_soon(self._accept, attempt, self.passwords)
         else:
             self._queue(attempt)
+
+    def _is_known(self, attempt: Attempt) -> bool:
+        """Has this user given this password from this site before, and is nothing else open there?"""
+        place = attempt.place
+        is_open = self._running[place] or self._waiting.size(place) or self._held.size(place)
+        if is_open or self._standing(attempt) != KNOWN:
+            return False
+        return self.passwords.remembers(attempt.username, attempt.password)
+
+    def _accept(self, attempt: Attempt, passwords: Verifier) -> None:
+        if self._closed:
+            return
+        if passwords is not self.passwords:
+            self._queue(attempt)
+            return
+        self.back_off.note(attempt.username, attempt.site, accepted=True, now=self._clock())
+        attempt.finish(True)
 
     def close(self) -> None:
         self._closed = True
@@ -112,8 +144,8 @@ class LoginQueue:
         if attempt in self._timers:
             self._timers.pop(attempt).cancel()
             self._held.remove(attempt.place, attempt)
-        elif self._waiting.contains(attempt.place, attempt):
-            self._waiting.remove(attempt.place, attempt)
+        else:
+            self._waiting.discard(attempt.place, attempt)
 
     def _queue(self, attempt: Attempt) -> None:
         self._waiting.add(attempt.place, attempt)
@@ -135,8 +167,8 @@ class LoginQueue:
         self._queue(attempt)
 
     def _start(self) -> None:
-        while not self._closed and len(self._waiting) and self._running < WORKERS:
-            attempt = self._waiting.take()
+        while not self._closed and len(self._waiting) and self._running.total() < WORKERS:
+            attempt = self._waiting.take(_place_of)
             if not attempt.is_wanted():
                 continue  # it has hung up
             # Asked when its turn has come: those before it may have been wrong.
@@ -144,14 +176,16 @@ class LoginQueue:
             if wait_s:
                 self._hold(attempt, wait_s)
                 continue
-            self._running += 1
+            self._running[attempt.place] += 1
             check = self._loop.run_in_executor(
                 self._threads, self.passwords.verify, attempt.username, attempt.password
             )
             check.add_done_callback(partial(self._finished, attempt, self.passwords))
 
     def _finished(self, attempt: Attempt, passwords: Verifier, check: asyncio.Future[bool]) -> None:
-        self._running -= 1
+        self._running[attempt.place] -= 1
+        if not self._running[attempt.place]:
+            del self._running[attempt.place]
         if self._closed:
             return
         if passwords is not self.passwords:  # reloaded meanwhile: the user may be gone
@@ -170,8 +204,7 @@ class Logins(Part):
         """Raises ConfigError."""
         super().__init__(node)
         assert node.config.passwords is not None
-        self._file: Path = node.config.passwords
-        node.passwords = self._load()
+        node.passwords = self._load(node.config.passwords)
         self.queue = LoginQueue(node.passwords, self._now)
         self._asked: FairLine[Attempt] = FairLine()  # over HTTP
 
@@ -247,14 +280,15 @@ class Logins(Part):
         if self._asked.contains(attempt.place, attempt):
             self._asked.remove(attempt.place, attempt)
 
-    def reload(self) -> Callable[[], None]:
-        return partial(self._set, self._load())
+    def reload(self, config: Config) -> Callable[[], None]:
+        assert config.passwords is not None
+        return partial(self._set, self._load(config.passwords))
 
-    def _load(self) -> Passwords:
+    def _load(self, file: Path) -> Passwords:
         # Most nodes have no such file, and start the sooner.
         from hedgerow.node.passwords import Passwords
 
-        return Passwords.load(self._file)
+        return Passwords.load(file)
 
     def _set(self, passwords: Passwords) -> None:
         """And disconnect whoever is no longer a user."""
@@ -271,6 +305,10 @@ class Logins(Part):
 
     async def close(self) -> None:
         self.queue.close()
+
+
+def _place_of(attempt: Attempt) -> Place:
+    return attempt.place
 
 
 def _has_link(login: Login) -> bool:

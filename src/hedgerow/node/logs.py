@@ -15,6 +15,8 @@ import sys
 import time
 from typing import TextIO
 
+from hedgerow.errors import escape_controls
+
 LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -24,9 +26,6 @@ LEVELS = {
 _NAMES = {**{level: name for name, level in LEVELS.items()}, logging.CRITICAL: "error"}
 _COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 _PLAIN = "\x1b[0m"
-
-# C0, C1, and the separators at which programs that know Unicode begin a new line, or reverse the text.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def set_up(log_format: str = "text", level: str = "info", stream: TextIO | None = None) -> None:
@@ -51,17 +50,13 @@ class TextFormatter(logging.Formatter):
         if second != self._second:  # lines come in bursts, and strftime is the dearest part of one
             self._second, self._time = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
         level = _NAMES.get(record.levelno, record.levelname.lower())
-        text = _UNPRINTABLE.sub(_escape, record.getMessage())
+        text = escape_controls(record.getMessage())
         line = f"{self._time}.{int(record.msecs):03d} {level:7}  {text}"
         if self._in_colour and level in _COLOURS:
             line = f"{_COLOURS[level]}{line}{_PLAIN}"
         if record.exc_info:
             line = f"{line}\n{self.formatException(record.exc_info)}"
         return line
-
-
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
 
 
 class JsonFormatter(logging.Formatter):

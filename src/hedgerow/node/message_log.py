@@ -6,8 +6,8 @@ back as it was written. Damage never stops anything: messages of a frame that ca
 counted (`damaged`) and logged once, with file and offset.
 
 How. Frames of the journal's format in segments of its form (`hedgerow.log`). `write` packs them in memory
-and `read` gives messages, both on the event loop's thread; `commit`, `confirm` and `remove` are for a
-helper thread, and so is `abandon` after a commit. Where frames begin is known in memory (`log/index.py`),
+and `read` gives messages, both on the event loop's thread; `commit`, `confirm`, `remove` and `shrink` are for
+a helper thread, and so is `abandon` after a commit. Where frames begin is known in memory (`log/index.py`),
 so a page costs one read of the file for each frame, and none while the frame is among those read last: a
 thousand sessions that read the same pages share their messages. Opening looks at names, and into the newest
 segment, to find its end.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -37,6 +38,7 @@ from hedgerow.log.frame import Group, LogFrame, SegmentFile
 from hedgerow.log.index import IndexedSegment
 from hedgerow.log.messages import Rows, read_notes, to_groups
 from hedgerow.message import Message
+from hedgerow.node.log_shrinking import remove_unfinished, take_place, write_anew
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +116,7 @@ class DiskLog:
             if not directory.exists():
                 directory.mkdir(mode=0o700)
                 sync_directory(directory.parent)
+            remove_unfinished(directory)
             listed = segments(directory)
             found = []
             for segment, following in pairwise(listed):
@@ -286,6 +289,39 @@ class DiskLog:
                 logger.warning("cannot remove %s: %s", each.segment.path, reason_of(error))
             if file is not None:
                 os.close(file)
+
+    def shrink(self, first: int, end: int, runs: Sequence[Run]) -> int | None:
+        """Write the segment that lies between these positions anew, with these positions alone; its bytes
+        then. None: it stays as it is. The newest one is never asked for."""
+        messages, reached = self.read(runs, sys.maxsize)
+        if not runs or reached < sum(runs[-1]) or len(messages) < sum(count for _, count in runs):
+            return None  # Not all of it can be read now.
+        with self._lock:
+            at = bisect_left(self._firsts, first)
+            old = self._segments[at] if at < len(self._firsts) - 1 else None
+        if old is None or old.first_position != first or old.end != end:
+            return None
+        try:
+            frames = write_anew(old.segment, messages, old.bytes // 4 * 3)
+            if frames is None:
+                return None
+            fresh = IndexedSegment(old.segment, end, 0, is_indexed=True)
+            for position, offset, size in frames:
+                fresh.add(position, offset, size)
+            with self._lock:  # A reader has the old file with the old index, or the new one with the new.
+                take_place(old.segment)
+                self._segments[at] = fresh
+                self._bytes += fresh.bytes - old.bytes
+                file = self._files.pop(old.segment.number, None)
+                for page in [each for each in self.pages if first <= each < end]:
+                    self.page_bytes -= self.pages.pop(page).bytes
+            if file is not None:
+                os.close(file)
+            sync_directory(self.directory)
+        except OSError as error:
+            logger.warning("cannot write %s anew: %s", old.segment.path, reason_of(error))
+            return None
+        return fresh.bytes
 
     def close(self) -> None:
         self._appender.close()

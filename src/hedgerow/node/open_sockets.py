@@ -80,8 +80,15 @@ class OpenSockets:
         self._wake_at = wake_at
         self._on_refused = on_refused
         self._closed: asyncio.Event | None = None  # set when none is left, once that is waited for
+        self._connects_per_s = -1.0
+        self.set_limits(config)
+
+    def set_limits(self, config: Config) -> None:
+        """Nobody who is connected loses their place."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._http_maximum, self.maximum = places(config, files)
+        if config.limits.connects_per_s == self._connects_per_s:
+            return  # Whoever has used up their burst has.
         self._connects_per_s = rate = config.limits.connects_per_s
         # The default spares this machine's own processes, which are no strangers, and among which is
         # the proxy that speaks for many clients. A rate that was chosen holds for everyone.

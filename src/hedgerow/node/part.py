@@ -170,9 +170,10 @@ class Part:
     def handle_timer(self, now: float) -> None:
         pass
 
-    def reload(self) -> Callable[[], None]:
-        """Read the part's files again. Raises ConfigError, and then nothing is changed in the whole node.
-        What it returns puts them in force."""
+    def reload(self, config: Config) -> Callable[[], None]:
+        """Read the part's files again, and of its settings in `config` those that take effect without a
+        restart. Raises ConfigError, and then nothing is changed in the whole node. What it returns puts them
+        in force."""
         return _nothing
 
     # What it shows

@@ -123,11 +123,17 @@ class Passwords:
         entry = self._entries.get(username)
         return None if entry is None else str(entry)
 
+    def remembers(self, username: str, password: bytes) -> bool:
+        """Was it right before? False says nothing."""
+        mark = self._mark_of(username.encode(errors="surrogatepass"), password)
+        with self._lock:
+            return mark in self.remembered
+
     def verify(self, username: str, password: bytes | None) -> bool:
         if password is None:
             return False
         name = username.encode(errors="surrogatepass")
-        mark = self._mark(len(name).to_bytes(4, "big") + name + password)
+        mark = self._mark_of(name, password)
         with self._lock:
             if mark in self.remembered:
                 return True
@@ -141,6 +147,9 @@ class Passwords:
                 del self.remembered[next(iter(self.remembered))]
             self.remembered[mark] = None
         return True
+
+    def _mark_of(self, name: bytes, password: bytes) -> bytes:
+        return self._mark(len(name).to_bytes(4, "big") + name + password)
 
     def _mark(self, data: bytes) -> bytes:
         return hmac.digest(self._key, data, "sha256")

@@ -1,10 +1,10 @@
 """A node: a broker and a list of parts, between them and the event loop.
 
-Bytes come in through a `Link`, which gives them to its machine and then calls `flush_soon`: what comes of the
-bytes that one turn of the event loop read from all sockets is flushed together. A flush writes what every
-touched connection has to say, each with one write, and lets every part that has work do it, until there is
-nothing left; then the log gets its events, and the one timer is set to the next deadline. There is no task,
-future or timer per connection or per message.
+Bytes come in through a `Link`, which gives them to its machine; then its `Poller` calls `flush`, or the link
+`flush_soon`. So what comes of the bytes that one turn of the event loop read from all sockets is flushed
+together. A flush writes what every touched connection has to say, each with one write, and lets every part
+that has work do it, until there is nothing left; then the log gets its events, and the one timer is set to
+the next deadline. There is no task, future or timer per connection or per message.
 
 A `Server` lives in whichever process and event loop starts it: `hedgerow up` runs one, the demo and the tests
 run theirs beside their clients. `hedgerow.parts` has the table of parts that it is made with.
@@ -33,6 +33,7 @@ from hedgerow.node.failures import Failures
 from hedgerow.node.lateness import Lateness
 from hedgerow.node.open_sockets import OpenSockets
 from hedgerow.node.part import NEVER, AnyPart, Part, PartEntry
+from hedgerow.node.reloading import changed_files, find_changes, merge, prints_of, settle_rooms
 from hedgerow.node.version import VERSION
 
 if TYPE_CHECKING:
@@ -78,7 +79,11 @@ class Server:
         self.stopping = False
         self.on_hopeless: Callable[[ConfigError], None] = _log_hopeless
         """What `give_up` comes to."""
+        self.read_again: Callable[[], Config] = lambda: config
+        """The configuration, as its file is now; raises ConfigError."""
+        self.on_reloaded: Callable[[Config], None] = lambda config: None
         self.parts: list[Part] = []
+        self._prints = prints_of(config)
         self._table = table
         # Only those that can have any are asked, at each flush, whether they have work.
         self._workers: list[Part] = []
@@ -182,28 +187,45 @@ class Server:
             administrators=config.administrators,
             begun_at=begun_at,
         )
+        self.broker.takes_empty_client_ids = config.empty_client_ids
+        self.broker.offer(config.maximum_qos, config.retain_available)
         connections = self.broker.owners.connections
         self.sockets.connections_of = lambda address: connections.of(owner_of(None, address))
 
     def reload(self) -> None:
-        """Read passwords, access rules, neighbours, fixed brokers and multicast keys again. What is wrong
-        leaves all of the old in force."""
+        """Read the configuration and its files again. What is wrong leaves all of the old in force."""
+        old = self.config
         try:
-            access = load_access(self.config)
-            put_in_force = [(part, part.reload()) for part in self.parts]
+            new = self.read_again()
+            changes = find_changes(old, new, self._table)
+            merged = merge(old, new, changes)
+            prints = prints_of(merged)
+            access = load_access(merged)
+            put_in_force = [(part, part.reload(merged)) for part in self.parts]
         except ConfigError as error:
             logger.error("nothing reloaded: %s", error)
             return
         except Exception as error:
             self.failures.note("reloading", error, "nothing is reloaded")
             return
+        self.config = settle_rooms(old, merged, changes, self._table)
+        self.broker.set_limits(self.config.limits)
+        self.broker.administrators = self.config.administrators
+        self.broker.takes_empty_client_ids = self.config.empty_client_ids
         self.broker.set_access(access)
+        self.sockets.set_limits(self.config)
         for part, put in put_in_force:
             try:
                 put()
             except Exception as error:  # The others' are in force already.
                 self.failures.note(type(part).__name__, error, "restart the node to have its files in force")
-        logger.info("passwords, access rules, keys, neighbours and fixed brokers reloaded")
+        self.on_reloaded(self.config)
+        changed = [*changes.now, *changed_files(self._prints, prints, changes)]
+        self._prints = prints
+        what = f"changed: {', '.join(map(str, changed))}" if changed else "nothing has changed"
+        logger.info("configuration and files reloaded; %s", what)
+        for name in changes.at_restart:
+            logger.warning("%s: changed, takes effect after a restart", name)
 
     async def stop(self) -> None:
         if self.stopping:

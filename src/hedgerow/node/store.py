@@ -29,7 +29,7 @@ import struct
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +80,9 @@ class Store:
         self._connection = connection
         self._snapshot: Snapshot | None = None
         self._removed: list[tuple[int, int]] = []  # segments of the log, once the rows are committed
+        self._sparse: dict[int, tuple[int, list[Run]]] = {}  # those that are then written anew
+        self.shrunk: list[tuple[int, int, int]] = []
+        """Where segments begin that were written anew, their bytes and messages, until somebody takes it."""
         self._chunks: dict[tuple[int, int], Chunk] = {}  # whose rows are yet to be written
         self._end = 0  # of what was written to the log
         self._is_written = False  # There is something to commit.
@@ -240,6 +243,7 @@ class Store:
         if self._connection.in_transaction:
             raise RuntimeError("the last changes are not committed yet")
         self._chunks |= changes.chunks
+        self._sparse |= {first: (end, runs) for first, end, runs in changes.sparse}
         self._removed += [each for each in changes.removed if each not in self._removed]
         has_rows = settles or not changes.may_wait or len(self._chunks) > MAX_CHUNKS
         with self._failing_whole():
@@ -277,6 +281,7 @@ class Store:
             raise StoreError("cannot commit: nothing was written")
         self._is_written = False
         removed: list[tuple[int, int]] = []
+        sparse: dict[int, tuple[int, list[Run]]] = {}
         try:
             with self._failing_whole():
                 self.log.commit()
@@ -284,6 +289,7 @@ class Store:
                     self._connection.execute("COMMIT")
                     self._chunks = {}
                     removed, self._removed = self._removed, []
+                    sparse, self._sparse = self._sparse, {}
         except StoreError:
             # On a full disk the log cannot grow, and only a commit would have checkpointed it.
             # After a checkpoint the next try writes over the log's old frames and needs no room.
@@ -291,8 +297,20 @@ class Store:
                 self._connection.execute("PRAGMA wal_checkpoint(RESTART)")
             raise
         self.log.confirm()
+        try:
+            self._clear_up(removed, sparse)
+        except Exception:  # a mistake of ours: what is durable must not be written again for it
+            logger.exception("clearing up %s failed", self.log.directory)
+
+    def _clear_up(
+        self, removed: Sequence[tuple[int, int]], sparse: Mapping[int, tuple[int, list[Run]]]
+    ) -> None:
         for first, end in removed:
             self.log.remove(first, end)
+        for first, (end, runs) in sparse.items():
+            size = self.log.shrink(first, end, runs)
+            if size is not None:
+                self.shrunk.append((first, size, sum(count for _, count in runs)))
 
     def abandon(self) -> None:
         """Drop what was written and is not committed."""

@@ -49,6 +49,14 @@ def load_client_authorities(context: ssl.SSLContext, file: _File) -> None:
         raise ConfigError(f"{file}: {_why(error)}") from None
 
 
+def load_revocations(context: ssl.SSLContext, file: _File) -> None:
+    """Of clients' certificates. As Mosquitto does, those of the authorities between are not asked about."""
+    load_client_authorities(context, file)
+    if not context.cert_store_stats()["crl"]:
+        raise ConfigError(f"{file}: there is no revocation list in the file")
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+
+
 def load_certificate(context: ssl.SSLContext, certificate: _File, key: _File | None) -> None:
     """The certificate to show, and its private key, which without `key` is in the same file."""
     files = [certificate] if key is None else [certificate, key]
@@ -77,15 +85,21 @@ def _check_file(file: _File) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """OpenSSL opens what is there by name, while it shakes hands."""
+    """OpenSSL opens what is there by name, while it shakes hands. A folder without such names verifies
+    nobody; that it is refused keeps a peer that may name one from learning which folders there are."""
+    has_authority = False
     try:
         for number, file in enumerate(folder.iterdir()):
             if number == MAX_FOLDER_FILES:
                 raise ConfigError(f"{folder}: more than {MAX_FOLDER_FILES:,} files")
-            if _AUTHORITY_NAME.fullmatch(file.name) and file.exists() and not file.is_file():
-                raise ConfigError(f"{file}: not a regular file")
+            if _AUTHORITY_NAME.fullmatch(file.name) and file.exists():
+                if not file.is_file():
+                    raise ConfigError(f"{file}: not a regular file")
+                has_authority = True
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder}: {reason_of(error)}") from None
+    if not has_authority:
+        raise ConfigError(f"{folder}: no authority under the name by which OpenSSL looks (openssl rehash)")
 
 
 def _why(error: Exception) -> str:

@@ -56,6 +56,13 @@ LIMIT_RANGES: dict[str, tuple[float, float]] = {
 Read = Callable[[object, Path], Any]
 
 
+AT_RESTART = "restart"
+AT_RELOAD = "reload"
+FOR_NEW = "reload, for new connections"
+IF_RAISED = "reload if raised, else restart"
+"""What clients were told when they connected must hold for as long as they are connected."""
+
+
 class Key(NamedTuple):
     """One thing that can be configured: where it stands in the file, its flag, and how it is read."""
 
@@ -68,6 +75,8 @@ class Key(NamedTuple):
     """Several values are several flags."""
     implied: str | None = None
     """What the flag means that stands alone, if it may."""
+    takes_effect: str = AT_RESTART
+    """When a change does, and one of the file that it names: one of the four above."""
 
 
 @dataclass(slots=True, frozen=True)

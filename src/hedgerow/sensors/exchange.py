@@ -12,6 +12,12 @@ address that was renewed longest ago: whoever comes back from another port each 
 Packets go to the address that a subscription came from and nowhere else; the header chooses the port there,
 not the host. The broker's own socket is never a subscriber, because it would forward to itself for ever.
 
+A subscription may be forged in the name of another broker, or of a service that sends back what it gets, and
+then one reading would go to and fro for ever. So no port where brokers listen is a subscriber's, at whatever
+host; and what comes from a subscriber's port, and is what subscribers were sent a moment ago, is dropped.
+The port is what counts there, because a machine with several addresses may answer from another one, and the
+header does not, because another broker may write its own port there.
+
 Nothing here costs time in proportion to all subscriptions: a packet costs as much as its topic has
 subscribers. `receive_datagram` never raises on what was received.
 """
@@ -26,6 +32,7 @@ from typing import Any, ClassVar
 from hedgerow.message import Message
 from hedgerow.rates import RatePerAddress, site_of
 from hedgerow.sensors.packet import (
+    DEFAULT_PORT,
     HEADER_BYTES,
     MAX_DATAGRAM_BYTES,
     PUBLISHER,
@@ -41,6 +48,8 @@ MAX_LASTING_PER_ADDRESS = 32  # the same, of those that nothing ends: forged one
 # An 8-byte subscription with a forged source brings its victim this many bytes, once. Larger values are
 # forwarded but not kept.
 MAX_LAST_VALUE_BYTES = 1_472  # what one Ethernet frame takes
+MAX_REMEMBERED = 16_384  # more readings than a socket's buffer holds cannot be on their way
+REMEMBER_S = 1.0  # and up to twice that: longer than a packet takes to any machine and back
 MAX_HEADERS = 1_024  # 65,535 ports make as many headers of one topic
 
 INFINITE = float("inf")
@@ -65,7 +74,9 @@ class SensorStats:
     limited: int = 0
     """Packets beyond the rate of their address."""
     refused: int = 0
-    """Subscriptions beyond a bound or to the broker itself, and what an access rule forbids."""
+    """Subscriptions beyond a bound or at a broker's port, and what an access rule forbids."""
+    looped: int = 0
+    """Publishers' packets that had just been sent to subscribers, one of which is at their port."""
     expired: int = 0
     replaced: int = 0
     """Subscriptions without an end, by a newer one of the same address."""
@@ -87,7 +98,16 @@ class SensorPacketDropped:
 
 
 class _Topic:
-    __slots__ = ("destinations", "last_packet", "name", "number", "readable", "subscribers", "writable")
+    __slots__ = (
+        "destinations",
+        "last_packet",
+        "name",
+        "number",
+        "ports",
+        "readable",
+        "subscribers",
+        "writable",
+    )
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -96,7 +116,35 @@ class _Topic:
         self.writable = True
         self.subscribers: dict[Destination, None] = {}
         self.destinations: tuple[Destination, ...] | None = ()  # None: to be made from `subscribers`
+        self.ports: frozenset[int] = frozenset()  # with `destinations`
         self.last_packet: bytes | None = None
+
+
+class _Sent:
+    """Hashes of what subscribers were sent within the last `REMEMBER_S` to twice that."""
+
+    __slots__ = ("_begins_at", "_earlier", "_latest")
+
+    def __init__(self) -> None:
+        self._latest: set[int] = set()
+        self._earlier: set[int] = set()
+        self._begins_at = 0.0
+
+    def add(self, number: int, payload: bytes, now: float) -> None:
+        self._forget(now)
+        self._latest.add(hash((number, payload)))
+
+    def has(self, number: int, payload: bytes, now: float) -> bool:
+        self._forget(now)
+        key = hash((number, payload))
+        return key in self._latest or key in self._earlier
+
+    def _forget(self, now: float) -> None:
+        age = now - self._begins_at
+        if age >= REMEMBER_S or len(self._latest) >= MAX_REMEMBERED:
+            self._earlier = self._latest if age < 2 * REMEMBER_S else set()
+            self._latest = set()
+            self._begins_at = now
 
 
 _Subscription = tuple[_Topic, Destination]
@@ -137,6 +185,7 @@ class Exchange:
         self._expires_at: dict[_Subscription, float] = {}
         self._datagrams: list[tuple[bytes, tuple[Destination, ...]]] = []
         self._messages: list[Message] = []
+        self._sent = _Sent()
         self._events: list[SensorPacketDropped] = []
 
     @property
@@ -173,9 +222,17 @@ class Exchange:
             topic = self._receive_new(data, via, source, now)
             if topic is None:
                 return
+        payload = data[HEADER_BYTES:]
+        destinations = self._destinations(topic)
+        if source[1] in topic.ports and self._sent.has(topic.number, payload, now):
+            self.stats.looped += 1
+            self._drop(
+                address, f"subscribers of {topic.name} were just sent it, at port {source[1]} too: a loop"
+            )
+            return
         self.stats.published += 1
-        self._messages.append(Message(topic.name, data[HEADER_BYTES:]))
-        self._forward(topic, data)
+        self._messages.append(Message(topic.name, payload))
+        self._forward(topic, data, payload, destinations, now)
 
     def _receive_new(self, data: bytes, via: int, source: SocketAddress, now: float) -> _Topic | None:
         """A subscription, or a header seen for the first time: its topic, if a publisher may use it."""
@@ -201,7 +258,7 @@ class Exchange:
             return topic
         return None
 
-    def send_message(self, message: Message) -> None:
+    def send_message(self, message: Message, now: float) -> None:
         """A message of the broker: to the subscribers of its topic, if the table has it."""
         topic = self._by_name.get(message.topic)
         if topic is None:
@@ -210,7 +267,7 @@ class Exchange:
         if len(packet) > MAX_DATAGRAM_BYTES:
             self.stats.too_large += 1
             return
-        self._forward(topic, packet)
+        self._forward(topic, packet, message.payload, self._destinations(topic), now)
         if message.retain and not message.payload:
             topic.last_packet = None  # MQTT's way to say that there is no last value any more
 
@@ -242,13 +299,20 @@ class Exchange:
 
     # Inside
 
-    def _forward(self, topic: _Topic, packet: bytes) -> None:
-        if self._keeps_last_value:
-            topic.last_packet = packet if len(packet) <= MAX_LAST_VALUE_BYTES else None
+    def _destinations(self, topic: _Topic) -> tuple[Destination, ...]:
         destinations = topic.destinations
         if destinations is None:
             destinations = topic.destinations = tuple(topic.subscribers)
+            topic.ports = frozenset(address[1] for _, address in destinations)
+        return destinations
+
+    def _forward(
+        self, topic: _Topic, packet: bytes, payload: bytes, destinations: tuple[Destination, ...], now: float
+    ) -> None:
+        if self._keeps_last_value:
+            topic.last_packet = packet if len(packet) <= MAX_LAST_VALUE_BYTES else None
         if destinations and topic.readable:
+            self._sent.add(topic.number, payload, now)
             self.stats.forwarded += len(destinations)
             self._datagrams.append((packet, destinations))
 
@@ -271,6 +335,7 @@ class Exchange:
             topic.destinations = None
             if topic.last_packet is not None:
                 self.stats.forwarded += 1
+                self._sent.add(topic.number, topic.last_packet[HEADER_BYTES:], now)
                 self._datagrams.append((topic.last_packet, (destination,)))
         if not owned:
             del self.per_site[site_of(address)]
@@ -281,6 +346,8 @@ class Exchange:
             return f"an access rule forbids to subscribe to {topic.name}"
         if self._is_own(address, port):
             return f"port {port:05} is this broker's own"
+        if port in (self._port, DEFAULT_PORT):
+            return f"port {port:05} is where brokers listen: choose another for a subscriber"
         if self._lasts and owned >= MAX_LASTING_PER_ADDRESS:
             return None
         if owned >= MAX_SUBSCRIPTIONS_PER_ADDRESS:

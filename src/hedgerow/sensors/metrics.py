@@ -18,6 +18,7 @@ SENSOR_COUNTERS = {
     "unknown_topic": ("hedgerow_sensor_packets_unknown_topic", "Dropped: the topic is not in the table."),
     "limited": ("hedgerow_sensor_packets_limited", "Dropped: beyond the rate of their address."),
     "refused": ("hedgerow_sensor_packets_refused", "Dropped: a bound or an access rule forbids it."),
+    "looped": ("hedgerow_sensor_packets_looped", "Dropped: subscribers had just been sent the same."),
     "expired": ("hedgerow_sensor_subscriptions_expired", "Sensor subscriptions that were not renewed."),
     "replaced": (
         "hedgerow_sensor_subscriptions_replaced",

@@ -26,6 +26,8 @@ from hedgerow.sensors.packet import MAX_DATAGRAM_BYTES
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from hedgerow.node.config import Config
+
 LOOK_AT_DROPS_S = 5.0
 TURNS_AT_THE_END = 1_024  # for what has arrived when the node stops; a flood would have no end
 SENDS_PER_TURN = 1_024  # some 4 ms: one datagram may go to thousands of subscribers
@@ -97,7 +99,7 @@ class SensorsPart(Part):
             self._loop.add_reader(each.fileno(), self._read, via)
         self._look_at_drops_at = now
 
-    def reload(self) -> Callable[[], None]:
+    def reload(self, config: Config) -> Callable[[], None]:
         return self._set_access
 
     def _set_access(self) -> None:
@@ -176,7 +178,7 @@ class SensorsPart(Part):
 
     def _deliver(self, message: Message) -> None:
         """The broker has a message of a topic in the table."""
-        self.exchange.send_message(message)
+        self.exchange.send_message(message, self.node.clock())
         self._send(self.exchange.take_datagrams())
 
     def _send(self, datagrams: list[tuple[bytes, tuple[Destination, ...]]]) -> None:

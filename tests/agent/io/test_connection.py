@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from hedgerow.agent.io.broker_list import read_words
 from hedgerow.agent.io.connection import BrokerConnection
+from hedgerow.bridges.fabric_key import Envelopes, FabricKey
 from hedgerow.client.connect import connect
 from hedgerow.node.passwords import set_password
 from hedgerow_workshop.programs import free_port
@@ -59,12 +61,18 @@ class Heard:
         self.problems.append(reason)
 
 
+def envelopes(life: int, secret: bytes = b"the key that all agents share") -> Envelopes:
+    return Envelopes(FabricKey(secret), life)
+
+
 @asynccontextmanager
-async def connected(place: str, agent_id: str = "m") -> AsyncIterator[tuple[BrokerConnection, Heard]]:
+async def connected(
+    place: str, agent_id: str = "m", envelopes: Envelopes | None = None
+) -> AsyncIterator[tuple[BrokerConnection, Heard]]:
     """A connection that is probed in time."""
     heard = Heard()
     (entry,) = read_words([f"b={place}"])
-    connection = BrokerConnection(entry, agent_id, heard, INTERVAL_S, DETECTION_S)
+    connection = BrokerConnection(entry, agent_id, heard, INTERVAL_S, DETECTION_S, envelopes)
     connection.start()
 
     async def probe() -> None:
@@ -95,6 +103,62 @@ async def test_a_mosquitto_answers_and_agents_hear_each_other_there(mosquitto: S
         other.announce("n")
         await until(lambda: heard.agents == {"n"}, "the announcement")
         assert heard.system["$SYS/broker/version"].startswith(b"mosquitto version ")
+
+
+async def test_with_a_key_only_what_its_holders_announce_counts_and_only_once(
+    hedgerow_node: StartNode,
+) -> None:
+    """Whoever may write there says that an agent with a low id is there, or says a true one's words again."""
+    place = f"127.0.0.1:{hedgerow_node().port()}"
+    async with (
+        connected(place, "m", envelopes(1)) as (_, heard),
+        connected(place, "b", envelopes(2)) as (true, ready),
+        connected(place, "a", envelopes(3, b"another key, of strangers")) as (stranger, stranger_ready),
+        connect(f"mqtt://{place}", client_id="mallory") as mallory,
+        mallory.subscribe("$hedgerow/agent/announce") as recorded,
+    ):
+        await until(
+            lambda: min(each.answers for each in (heard, ready, stranger_ready)) >= 1, "answers for all"
+        )
+        for payload in (b"0", b"0" + bytes(32), b""):
+            await mallory.publish("$hedgerow/agent/announce", payload, qos=1)
+        stranger.announce("a")
+        true.announce("b")
+        await until(lambda: heard.agents == {"b"}, "the true announcement")
+        said = aiter(recorded)
+        words = [(await anext(said)).payload for _ in range(5)]
+        heard.agents.clear()
+        for payload in words:
+            await mallory.publish("$hedgerow/agent/announce", payload, qos=1)
+        true.announce("c")
+        await until(lambda: bool(heard.agents), "another true one")
+        assert heard.agents == {"c"}
+        assert heard.problems == ["somebody announces an agent there without the key"]
+        # Without a key nobody takes those for the names of agents.
+        async with connected(place, "n") as (plain, plainly):
+            await until(lambda: plainly.answers >= 1, "an answer")
+            true.announce("d")
+            stranger.announce("e")
+            plain.announce("f")
+            await until(lambda: plainly.agents == {"f"}, "the one in clear")
+
+
+async def test_an_agent_with_another_time_is_told_of(hedgerow_node: StartNode) -> None:
+    """It would act beside the others, and nobody would know why."""
+    place = f"127.0.0.1:{hedgerow_node().port()}"
+    late = envelopes(2)
+    async with (
+        connected(place, "m", envelopes(1)) as (_, heard),
+        connect(f"mqtt://{place}", client_id="late") as client,
+    ):
+        await until(lambda: heard.answers >= 1, "an answer")
+        topic = "$hedgerow/agent/announce"
+        await client.publish(topic, late.wrap(topic, b"b", time.time() - 600), qos=1)
+        await until(lambda: bool(heard.problems), "the problem")
+        assert "over five minutes from ours" in heard.problems[0]
+        assert not heard.agents
+        await client.publish(topic, late.wrap(topic, b"b", time.time()), qos=1)
+        await until(lambda: heard.agents == {"b"}, "its announcement, once its clock is set")
 
 
 async def test_a_broker_that_refuses_dollar_topics_is_probed_elsewhere(

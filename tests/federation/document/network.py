@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import heappop, heappush
+from random import Random
 
 from hedgerow.federation.document.data_log import DataLog
 from hedgerow.federation.document.federator import DocumentFederator
+from hedgerow.federation.document.neighbours import DocumentPeer
 from hedgerow.federation.document.numbers import PublicationId
 
 Link = frozenset[int]
 
 
 class DocumentNetwork:
-    """Every message arrives; those from one federator to another in order. `knows_numbers`: else they ask."""
+    """Every message arrives; those from one federator to another in order. `knows_numbers`: else they ask.
+
+    A federator speaks at the brokers of the others as the user whose name is its number."""
 
     def __init__(
         self,
@@ -29,12 +34,16 @@ class DocumentNetwork:
         self.got: dict[int, Counter[bytes]] = {}
         self.transmissions: Counter[tuple[int, int]] = Counter()
         self.nodes: dict[int, DocumentFederator] = {}
-        self._queue: list[tuple[float, int, int, str, bytes]] = []
+        self._queue: list[tuple[float, int, int, str, bytes, str]] = []
         self._number = 0
         for node in sorted({node for link in self.delays for node in link}):
-            addresses = [(str(each), each if knows_numbers else None) for each in self.neighbours(node)]
+            peers = [
+                DocumentPeer(str(each), each if knows_numbers else None, str(each) if knows_numbers else None)
+                for each in self.neighbours(node)
+            ]
             log = DataLog(1 << 20, 0)
-            self.nodes[node] = DocumentFederator(node, addresses, log, redundancy=redundancy)
+            token = partial(Random(node).getrandbits, 64)
+            self.nodes[node] = DocumentFederator(node, peers, log, token=token, redundancy=redundancy)
             self.got[node] = Counter()
         for node, federator in self.nodes.items():
             for each in self.neighbours(node):
@@ -53,18 +62,14 @@ class DocumentNetwork:
         self.nodes[node].publish(topic, PublicationId(node, self._number), payload, self.now)
         self._collect(node)
 
-    def inject(self, node: int, name: str, payload: bytes) -> None:
-        self.nodes[node].receive(name, payload, self.now)
-        self._collect(node)
-
     def run(self, seconds: float) -> None:
         end_at = self.now + seconds
         while True:
             due, node = min((federator.deadline, node) for node, federator in self.nodes.items())
             if self._queue and self._queue[0][0] <= min(due, end_at):
-                at, _, node, name, payload = heappop(self._queue)
+                at, _, node, name, payload, speaker = heappop(self._queue)
                 self.now = max(self.now, at)
-                self.nodes[node].receive(name, payload, self.now)
+                self.nodes[node].receive(name, payload, speaker, self.now)
             elif due <= end_at:
                 self.now = max(self.now, due)
                 self.nodes[node].handle_timer(self.now)
@@ -79,7 +84,7 @@ class DocumentNetwork:
             self._number += 1
             self.transmissions[node, int(address)] += is_data
             at = self.now + self.delays[frozenset((node, int(address)))]
-            heappush(self._queue, (at, self._number, int(address), name, payload))
+            heappush(self._queue, (at, self._number, int(address), name, payload, f"user:{node}"))
         for publication in self.nodes[node].take_publications():
             self.got[node][publication.payload] += 1
         self.nodes[node].take_listens()

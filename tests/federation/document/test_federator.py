@@ -13,10 +13,18 @@ from hedgerow.federation.document import limits
 from hedgerow.federation.document.data_log import DataLog
 from hedgerow.federation.document.federator import DocumentFederator
 from hedgerow.federation.document.mesh import is_later
+from hedgerow.federation.document.neighbours import DocumentPeer
 from tests.federation.document.network import DocumentNetwork
 from tests.federation.mesh import network as graphs
 
+TWO, THREE = "user:2", "user:3"  # who speaks for neighbours 2 and 3
 GRID = [(int(a), int(b)) for a, b in graphs.grid(3, 3)]
+
+
+def federator_of(number: int, *neighbours: int) -> DocumentFederator:
+    """Its neighbours are the users of these names."""
+    peers = [DocumentPeer(str(each), each, str(each)) for each in neighbours]
+    return DocumentFederator(number, peers, DataLog(1 << 20, 0), token=lambda: 7)
 
 
 def test_the_grid_of_the_document() -> None:
@@ -99,12 +107,12 @@ def test_what_wildcards_want_is_what_others_have_meshes_for() -> None:
 
 
 def test_a_core_that_was_started_again_is_believed_although_it_counts_from_the_beginning() -> None:
-    federator = DocumentFederator(5, [("2", 2)], DataLog(1 << 20, 0))
+    federator = federator_of(5, 2)
     federator.set_wanted("t", True, 0.0)
     for sequence in (40, 41):
-        federator.receive("federator/core_ann/t", pack("<4I", 2, sequence, 0, 2), 1.0 + sequence)
+        federator.receive("federator/core_ann/t", pack("<4I", 2, sequence, 0, 2), TWO, 1.0 + sequence)
     federator.take_packets()
-    federator.receive("federator/core_ann/t", pack("<4I", 2, 0, 0, 2), 50.0)
+    federator.receive("federator/core_ann/t", pack("<4I", 2, 0, 0, 2), TWO, 50.0)
     assert ("federator/memb_ann/t", pack("<3I", 2, 0, 5)) in [each[1:3] for each in federator.take_packets()]
 
 
@@ -149,17 +157,26 @@ PAYLOADS = st.one_of(
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(NAMES, PAYLOADS, st.floats(0, 10)), max_size=40), st.booleans())
-def test_nothing_that_comes_raises_or_goes_round(said: list[tuple[str, bytes, float]], knows: bool) -> None:
-    federator = DocumentFederator(
-        1, [("2", 2), ("3", 3 if knows else None)], DataLog(1 << 20, 0), redundancy=2
-    )
+@given(
+    st.lists(
+        st.tuples(NAMES, PAYLOADS, st.sampled_from([TWO, THREE, "user:4", None]), st.floats(0, 10)),
+        max_size=40,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_nothing_that_comes_raises_or_goes_round(
+    said: list[tuple[str, bytes, str | None, float]], knows: bool, knows_speakers: bool
+) -> None:
+    peers = [DocumentPeer("2", 2, "2"), DocumentPeer("3", 3 if knows else None)]
+    log = DataLog(1 << 20, 0)
+    federator = DocumentFederator(1, peers, log, token=lambda: 7, knows_speakers=knows_speakers)
     federator.set_wanted("t", True, 0.0)
     now = 0.0
-    for name, payload, gap in said:
+    for name, payload, speaker, gap in said:
         now += gap
         federator.handle_timer(now)
-        federator.receive(name, payload, now)
+        federator.receive(name, payload, speaker, now)
         for address, _, _, _ in federator.take_packets():
             assert address in {"2", "3"}
         federator.take_publications()
@@ -171,31 +188,47 @@ def test_nothing_that_comes_raises_or_goes_round(said: list[tuple[str, bytes, fl
             assert 1 not in mesh.parents
 
 
-def test_strangers_are_not_heard_where_all_numbers_are_known() -> None:
-    federator = DocumentFederator(1, [("2", 2)], DataLog(1 << 20, 0))
-    federator.receive("federator/core_ann/t", pack("<4I", 9, 1, 0, 9), 0.0)
-    federator.receive("federator/memb_ann/t", pack("<3I", 1, 1, 9), 0.0)
-    federator.receive("federator/routing/t", pack("<3IQ", 9, 1, 9, 0), 0.0)
+def test_strangers_are_not_heard() -> None:
+    federator = federator_of(1, 2)
+    federator.receive("federator/core_ann/t", pack("<4I", 9, 1, 0, 9), TWO, 0.0)
+    federator.receive("federator/memb_ann/t", pack("<3I", 1, 1, 9), TWO, 0.0)
+    federator.receive("federator/routing/t", pack("<3IQ", 9, 1, 9, 0), TWO, 0.0)
     assert federator.ignored == {"stranger": 3}
     assert not list(federator.meshes)
 
 
-def test_topics_that_are_invented_are_bounded() -> None:
-    federator = DocumentFederator(1, [("2", 2)], DataLog(1 << 20, 0))
+def test_topics_that_are_invented_are_bounded_and_leave_room_for_others() -> None:
+    federator = federator_of(1, 2, 3)
+    for number in range(2 * limits.MAX_TOPICS):
+        federator.receive(f"federator/core_ann/{number}", pack("<4I", 2, 1, 0, 2), TWO, number / 5_000)
+    assert len(list(federator.meshes)) == limits.MAX_TOPICS // 2
+    federator.receive("federator/core_ann/t", pack("<4I", 3, 1, 0, 3), THREE, 4.0)
+    federator.set_wanted("u", True, 4.0)
+    assert federator.mesh_of("t") is not None
+    assert federator.mesh_of("u") is not None
+    federator.handle_timer(100.0)
+    assert [mesh.topic for mesh in federator.meshes] == ["u"]
+    for number in range(limits.MAX_TOPICS):
+        federator.receive(f"federator/core_ann/{number}", pack("<4I", 2, 1, 0, 2), TWO, 101.0)
+    assert len(list(federator.meshes)) == 1 + limits.MAX_TOPICS // 2
+
+
+def test_topics_that_are_wanted_here_are_bounded() -> None:
+    federator = federator_of(1, 2)
     for number in range(limits.MAX_TOPICS + 100):
-        federator.receive(f"federator/core_ann/{number}", pack("<4I", 2, 1, 0, 2), number / 1_000)
+        federator.set_wanted(str(number), True, 0.0)
     assert len(list(federator.meshes)) == limits.MAX_TOPICS
     assert federator.ignored["too many topics"] == 100
 
 
-def test_children_that_are_invented_are_bounded() -> None:
-    federator = DocumentFederator(1, [("2", None)], DataLog(1 << 20, 0))
+def test_children_are_neighbours() -> None:
+    federator = federator_of(1, 2)
     federator.set_wanted("t", True, 100.0)
     mesh = federator.mesh_of("t")
     assert mesh is not None
     for number in range(1_000):
-        federator.receive("federator/memb_ann/t", pack("<3I", 1, mesh.sequence, 10 + number), 101.0)
-    assert len(mesh.children) == limits.MAX_CHILDREN
+        federator.receive("federator/memb_ann/t", pack("<3I", 1, mesh.sequence, number), TWO, 101.0)
+    assert set(mesh.children) == {2}
 
 
 def test_a_number_is_learnt_from_the_answer_to_a_question_alone() -> None:

@@ -7,15 +7,18 @@ from struct import pack
 import pytest
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.owners import owner_of
 from hedgerow.broker.port import Port
 from hedgerow.federation.document.gateway import DocumentGateway, GatewaySettings
 from hedgerow.federation.document.link import DOCUMENT_PREFIX
+from hedgerow.federation.document.neighbours import DocumentPeer
 from hedgerow.federation.document.numbers import OF_OURS, PublicationId, fabric_id
 from hedgerow.federation.neighbour_session import Keeping
 from hedgerow.message import Message, MessageId
 
 THEIRS = "mqtt://theirs:1883"
 OTHERS = "mqtt://others:1883"
+PEERS = (DocumentPeer(THEIRS, 2, "theirs"), DocumentPeer(OTHERS, 3, "others"))
 
 
 class World:
@@ -24,7 +27,7 @@ class World:
         self.broker = Broker(node_id, 1, self.now)
         self.gateway = DocumentGateway(
             self.broker,
-            GatewaySettings(((THEIRS, 2), (OTHERS, 3)), 1 << 20, 0.0, 2, 5.0, Keeping()),
+            GatewaySettings(PEERS, 1 << 20, 0.0, 2, 5.0, Keeping()),
             self.now,
             is_in_fabric=lambda: is_in_fabric,
             token=lambda: 7,
@@ -34,8 +37,9 @@ class World:
         self.client = Port(self.broker, "a client", self.heard.append)
         self.neighbour = Port(self.broker, "what a neighbour publishes here", lambda message: None)
 
-    def say(self, topic: str, payload: bytes, origin: str = "1") -> None:
-        """Published at this broker; under an id of another node if it came from there."""
+    def say(self, topic: str, payload: bytes, origin: str = "1", by: str = "theirs") -> None:
+        """Published at this broker by that user; under an id of another node if it came from there."""
+        self.neighbour.share = owner_of(by, "")
         message_id = None if origin == "1" else MessageId(origin, 1, self.broker.sequence + 99)
         self.neighbour.publish(Message(topic, payload, 2, id=message_id), self.now)
         self.gateway.serve(self.now)
@@ -55,7 +59,7 @@ class World:
 
     def route(self, payload: bytes, origin: int = 9, sequence: int = 1, sender: int = 2) -> None:
         data = pack("<3IQ", origin, sequence, sender, len(payload)) + payload
-        self.say("federator/routing/t", data)
+        self.say("federator/routing/t", data, by={2: "theirs", 3: "others"}[sender])
 
 
 def test_what_a_client_wants_makes_this_node_a_core_and_ends_with_it() -> None:
@@ -95,7 +99,8 @@ def test_what_came_from_there_does_not_go_back() -> None:
     world = World()
     world.client.subscribe("t", world.now)
     for child in (2, 3):
-        world.say("federator/memb_ann/t", pack("<3I", 1, 1_001, child))
+        by = {2: "theirs", 3: "others"}[child]
+        world.say("federator/memb_ann/t", pack("<3I", 1, 1_001, child), by=by)
     world.route(b"x", sender=2)
     assert [name for name, _ in world.waiting(OTHERS)] == ["federator/routing/t"]
     assert world.waiting(THEIRS) == []
@@ -183,7 +188,7 @@ def test_neighbours_come_and_go_while_it_runs() -> None:
     world.announce()
     world.neighbour.publish(Message("t", b"x", 1), world.now)
     world.gateway.serve(world.now)
-    world.gateway.set_neighbours([(OTHERS, 3), ("mqtt://new:1883", None)], world.now)
+    world.gateway.set_neighbours([PEERS[1], DocumentPeer("mqtt://new:1883")], world.now)
     world.gateway.serve(world.now)
     assert DOCUMENT_PREFIX + THEIRS not in world.broker.sessions
     assert set(world.gateway.take_dials()) == {OTHERS, "mqtt://new:1883"}

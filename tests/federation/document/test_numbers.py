@@ -57,6 +57,40 @@ def test_the_same_numbers_with_another_payload_or_topic_are_another_message() ->
     assert len(found) == 3
 
 
+def test_ids_whose_short_digests_are_the_same_are_others() -> None:
+    """Whoever may speak here finds two payloads with the same 31 bits in a second or two."""
+    numbers = PublicationId(7, 1)
+    found: dict[int, MessageId] = {}
+    for number in range(300_000):
+        each = fabric_id("t", numbers, b"%d" % number)
+        same = found.setdefault(each.sequence, each)
+        if same != each:
+            break
+    else:
+        raise AssertionError("no two with the same sequence: it has a digest of 31 bits")
+    assert same.epoch != each.epoch
+    assert publication_id(same) == publication_id(each) == numbers
+
+
+def test_lives_that_have_the_same_origin_there_count_from_different_numbers() -> None:
+    """Both count from 1 here: otherwise each publication of one would be taken for one of the other."""
+    found: dict[int, int] = {}
+    for epoch in range(300_000):
+        origin, sequence = publication_id(MessageId("barn", epoch, 1))
+        other = found.setdefault(origin, sequence)
+        if other != sequence:
+            break
+    else:
+        raise AssertionError("no two with the same origin: it has 31 bits")
+    assert abs(other - sequence) % 2**32 > 1_000_000
+
+
+def test_no_two_publications_of_a_life_have_the_same_numbers() -> None:
+    ids = {publication_id(MessageId("barn", 1, sequence)) for sequence in range(2**32 - 500, 2**32 + 500)}
+    assert len(ids) == 1_000
+    assert len({each.origin for each in ids}) == 1
+
+
 def test_no_node_is_taken_for_the_origin() -> None:
     """Or a message would pass for one that began here."""
     origin = fabric_id("t", PublicationId(7, 1), b"").origin

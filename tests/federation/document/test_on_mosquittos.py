@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from struct import pack
 
 import pytest
 
@@ -15,6 +16,7 @@ from hedgerow.client.bus import Bus
 from hedgerow.client.connect import connect
 from hedgerow.federation.document.numbers import number_of
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
+from hedgerow.node.passwords import set_password
 from hedgerow_workshop.lab.harness.programs import end_tasks
 from hedgerow_workshop.lab.links import Link
 from hedgerow_workshop.lab.spohn.foreign import CORE_ANN, FEDERATED, ForeignFederator, ForeignSubscriber
@@ -177,6 +179,30 @@ async def test_two_nodes_meet_by_a_foreign_federator_between_them(ground: Ground
     hearers = [await ground.subscriber(first), await ground.subscriber(second)]
     publishers = {"first": (await ground.bus(first), TOPIC), "second": (await ground.bus(second), TOPIC)}
     await check_all_flows(publishers, hearers)
+
+
+async def test_only_the_user_that_is_named_speaks_as_a_neighbour(ground: Ground, tmp_path: Path) -> None:
+    between = ground.mosquitto("between")
+    passwords = tmp_path / "passwords"
+    for name in ("theirs", "mallory"):
+        set_password(passwords, name, b"secret", create=name == "theirs", iterations=1)
+    neighbour = f"5@theirs={between}"
+    node = ground.node("9", "--document-neighbour", neighbour, "--passwords", str(passwords))
+
+    def as_user(name: str) -> str:
+        return node.replace("mqtt://", f"mqtt://{name}:secret@")
+
+    await ground.foreign(5, between, {9: as_user("theirs")})
+    reader = await ground.subscriber(as_user("mallory"))
+    mallory = await ground.bus(as_user("mallory"))
+
+    def forge() -> None:
+        mallory.publish_nowait(f"federator/routing/{TOPIC}", pack("<3IQ", 5, 1, 5, 6) + b"forged", qos=2)
+
+    async with knocking(forge):
+        publishers = {"theirs": (await ground.bus(between), FEDERATED + TOPIC)}
+        await check_all_flows(publishers, [reader, await ground.foreign_subscriber(between)])
+    assert b"forged" not in reader
 
 
 async def test_a_fabric_with_two_gateways_and_foreign_federators_in_a_ring(ground: Ground) -> None:

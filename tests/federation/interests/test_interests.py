@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.errors import TopicError
+from hedgerow.federation.interests.counts import COUNT_TOPIC, ROUND_S, SHARED_COUNT_TOPIC, UPTIME_TOPIC
 from hedgerow.federation.interests.events import (
     ConnectionsNotLogged,
     InterestsForgotten,
@@ -16,7 +17,7 @@ from hedgerow.federation.interests.events import (
     SystemTopicsSilent,
     UnknownSubscriptions,
 )
-from hedgerow.federation.interests.interests import COUNT_TOPIC, LINGER_S, UPTIME_TOPIC, Interests
+from hedgerow.federation.interests.interests import LINGER_S, Interests
 from hedgerow.federation.interests.log_lines import NOTICE_TOPIC, SUBSCRIBE_TOPIC, TOPICS, UNSUBSCRIBE_TOPIC
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC, TOPIC_FILTER
 from hedgerow.federation.mesh.federator import Federator
@@ -35,12 +36,15 @@ class Home:
         *assume: str,
         now: float = 0.0,
         remembered: tuple[str, ...] = (),
+        until_known: tuple[str, ...] = (),
         new_filters: Allowance | None = None,
     ) -> None:
         self.now = now
+        self.uptime_s = 0
         self.interests = Interests(
             now,
             assume,
+            until_known=until_known,
             client_id=OWN,
             own_filters=["x"],
             broker=BROKER,
@@ -50,14 +54,25 @@ class Home:
         )
         self.wanted = set(remembered)
 
-    def connect(self, is_new_session: bool = True, uptime_s: int = 1000, has_log: bool = True) -> None:
+    def connect(
+        self,
+        is_new_session: bool = True,
+        uptime_s: int = 1000,
+        has_log: bool = True,
+        waited: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """`waited`: lines that were for us while we were away."""
         self.interests.connected(self.now, is_new_session)
+        for topic, body in waited:
+            self.line(topic, body)
         for topic_filter in Interests.topics:
             if has_log:
                 self.line(SUBSCRIBE_TOPIC, f"{OWN} 1 {topic_filter}")
             self.interests.subscribed(topic_filter, True, "granted QoS 1")
+        self.uptime_s = uptime_s
         self.receive(UPTIME_TOPIC, f"{uptime_s} seconds", retain=True)
         self.receive(COUNT_TOPIC, "999", retain=True)  # an old one
+        self.receive(SHARED_COUNT_TOPIC, "99", retain=True)
 
     def line(self, topic: str, body: str) -> None:
         self.receive(topic, f"1700000000: {body}")
@@ -70,8 +85,13 @@ class Home:
     def leave(self, client_id: str) -> None:
         self.line(NOTICE_TOPIC, f"Client {client_id} disconnected.")
 
-    def count(self, others: int) -> None:
+    def count(self, others: int, shared: int = 0) -> None:
+        """A round of the broker's numbers."""
+        self.uptime_s += 10
+        self.receive(UPTIME_TOPIC, f"{self.uptime_s} seconds")
         self.receive(COUNT_TOPIC, str(OWN_COUNT + others))
+        self.receive(SHARED_COUNT_TOPIC, str(shared))
+        self.at(self.now + ROUND_S)
 
     def receive(self, topic: str, payload: str, retain: bool = False) -> None:
         self.interests.receive(topic, payload.encode(), retain, self.now)

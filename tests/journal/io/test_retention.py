@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from hedgerow.errors import StoreError
 from hedgerow.journal import Gap, Writer, committed_positions, retain, store_committed
-from hedgerow.log.files import segments
+from hedgerow.journal.io.times import times_path
+from hedgerow.log import scan
+from hedgerow.log.files import Segment, segments
+from hedgerow.log.frame import SegmentFile
 from tests.journal.plain import numbered, read_plain
 
 
@@ -44,6 +49,53 @@ def test_by_size(directory: Path) -> None:
 def test_by_age(directory: Path) -> None:
     assert retain(directory, max_age_s=10, now=19).first_position == 8
     assert positions(directory) == list(range(8, 20))
+
+
+def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of each segment that is opened to look at it."""
+    looked_at: list[int] = []
+    opened = scan.opened
+
+    def count(segment: Segment) -> AbstractContextManager[SegmentFile]:
+        looked_at.append(segment.number)
+        return opened(segment)
+
+    monkeypatch.setattr(scan, "opened", count)
+    return looked_at
+
+
+def test_by_age_no_segment_is_walked_through(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = walks(monkeypatch)
+    assert retain(directory, max_age_s=10, now=19).first_position == 8
+    assert looked_at == []
+    assert len(list(directory.glob("*.times"))) == len(segments(directory)) == 6
+
+
+def test_by_age_after_a_kill_and_where_the_note_is_damaged(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = segments(directory)[:2]
+    killed = tmp_path / "killed"
+    with Writer(tmp_path / "live", "node-a") as writer:
+        for number in range(4):
+            writer.append(numbered(number), transport="mqtt", received_at=number)
+        writer.flush()
+        # What is being written anew may be gone when it is its turn.
+        shutil.copytree(tmp_path / "live", killed, ignore=shutil.ignore_patterns("*.new"))
+    with Writer(killed, "node-a") as writer:
+        writer.append(numbered(4), transport="mqtt", received_at=100)
+    looked_at = walks(monkeypatch)
+    assert retain(killed, max_age_s=90, now=92.5).first_position == 0
+    assert retain(killed, max_age_s=90, now=100).first_position == 4
+    assert looked_at == []
+
+    times_path(first).write_bytes(times_path(first).read_bytes()[:-1] + b"?")
+    times_path(second).unlink()
+    for _ in range(2):
+        assert retain(directory, max_age_s=18, now=18.5).first_position == 0
+    assert looked_at == [first.number]
+    assert retain(directory, max_age_s=10, now=19).first_position == 8
+    assert looked_at == [first.number, second.number]
 
 
 def test_by_what_all_readers_have_committed(directory: Path) -> None:

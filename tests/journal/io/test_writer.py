@@ -313,7 +313,8 @@ def test_a_directory_that_somebody_removes_is_a_failure(tmp_path: Path) -> None:
     writer = Writer(place, "node")
     append(writer, Message("a", b"1"))
     writer.flush()
-    shutil.rmtree(place)
+    # At once: the writer's thread may be about to write beside its segment.
+    shutil.rmtree(place.rename(tmp_path / "removed"))
     append(writer, Message("a", b"2"))
     with pytest.raises(StoreError, match="cannot write"):
         writer.flush()

@@ -23,6 +23,8 @@ from hedgerow.mobility.delegation.publications import (
     PublicationKind,
     Registration,
     Registrations,
+    Roaming,
+    RoamingStep,
     Serving,
     StreamHeader,
     Unsubscription,
@@ -78,9 +80,30 @@ events = st.builds(
     st.booleans(),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
 guest_filters = filters | filters.map("$share/name/{}".format)
 lists = st.builds(Registrations, st.lists(registrations, max_size=5).map(tuple))
+clients = st.text(min_size=1, max_size=20).map(lambda client: addresses.of_client(client, "m1"))
+roaming = clients.flatmap(
+    lambda client: st.builds(
+        Roaming,
+        st.just(client),
+        st.sampled_from(RoamingStep),
+        st.integers(0, 2**64 - 1),
+        st.none() | st.text(st.characters(categories=["L"]), max_size=9),
+        st.booleans(),
+        numbers,
+        st.lists(
+            st.builds(GuestSubscription, guest_filters, st.just(client), levels, identifier=st.none()),
+            max_size=4,
+        ).map(tuple),
+        st.lists(st.builds(MessageId, st.sampled_from(["m1", "a/b"]), numbers, numbers), max_size=3).map(
+            tuple
+        ),
+        st.integers(0, 2**64 - 1),
+    )
+)
 BODIES: dict[PublicationKind, st.SearchStrategy[Body]] = {
     PublicationKind.HELLO: st.builds(HelloBody, numbers, st.integers(0, 2**64 - 1), numbers),
     PublicationKind.DELEGATE: lists,
@@ -103,6 +126,7 @@ BODIES: dict[PublicationKind, st.SearchStrategy[Body]] = {
         st.none() | st.integers(1, 268_435_455),
     ),
     PublicationKind.UNSUBSCRIPTION: st.builds(Unsubscription, guest_filters, names),
+    PublicationKind.ROAMING: roaming,
 }
 written = st.sampled_from(PublicationKind).flatmap(
     lambda kind: st.tuples(st.just(kind), BODIES.get(kind, st.just(EmptyBody())))
@@ -181,6 +205,13 @@ def test_the_documents_topics(topic: str, expected: tuple[str, str, str]) -> Non
 def test_other_topics_are_none_of_ours(topic: str) -> None:
     with pytest.raises(CodecError):
         codec.split_topic(topic)
+
+
+def test_a_session_has_its_clients_own_subscriptions_alone() -> None:
+    for callback, wanted in (("a@m1", "b@m1"), ("@m1", "@m1"), ("192.0.2.7:1883", "192.0.2.7:1883")):
+        body = Roaming(callback, RoamingStep.OFFER, 1, subscriptions=(GuestSubscription("a", wanted, 1),))
+        with pytest.raises(CodecError, match=r"another client's|no step"):
+            codec.read(codec.write("farm", "m1", PublicationKind.ROAMING, HEADER, body))
 
 
 def test_a_payload_of_another_action_is_refused() -> None:

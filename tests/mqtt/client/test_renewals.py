@@ -316,6 +316,44 @@ def test_what_both_servers_send_is_given_once() -> None:
     assert old.sent() == [Puback(1), Puback(1)]
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["the old one is there", "the old one is gone"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_both_send_is_given_once_while_the_application_is_at_it(qos: int, is_lost: bool) -> None:
+    """Both are answered when the application is done with the one copy that it has."""
+    old = follower(manual_acknowledgement=True)
+    new = old.successor()
+    new.connect(session_present=True)
+    (first,) = old.answer(message(1, qos, 7))
+    assert isinstance(first, MessageReceived)
+    if is_lost:
+        old.lose()
+    assert new.answer(message(1, qos, 1)) == []
+    (second,) = new.answer(message(2, qos, 2))
+    assert isinstance(second, MessageReceived)
+    assert new.sent() == []
+    for event in (first, second):
+        for peer in (old, new):
+            peer.client.acknowledge(event)
+    answer = Puback if qos == 1 else Pubrec
+    if not is_lost:
+        assert old.sent() == [answer(7)]
+    assert new.sent() == [answer(1), answer(2)]
+
+
+def test_of_two_attempts_of_a_server_the_last_one_is_what_the_application_ends() -> None:
+    old = follower(manual_acknowledgement=True)
+    old.answer(message(1, 1, 7))
+    old.lose()
+    old.connect(session_present=True)
+    (again,) = old.answer(message(1, 1, 7))
+    assert isinstance(again, MessageReceived)
+    old.client.acknowledge(again)
+    new = old.successor()
+    new.connect(session_present=True)
+    assert new.answer(message(1, 1, 1)) == []
+    assert (old.sent(), new.sent()) == ([Puback(7)], [Puback(1)])
+
+
 def test_handles_of_both_are_never_the_same() -> None:
     old = follower()
     new = old.successor()

@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--neighbour")
     parser.add_argument("--federation", action="store_true")
     parser.add_argument("--active-neighbours", type=int)
+    parser.add_argument("--assume")
     for option, command in (("--mqtt", "up"), ("--broker", "federate")):
         parser.add_argument(option, required=sys.argv[1] == command)
     arguments = parser.parse_args()

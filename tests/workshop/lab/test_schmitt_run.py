@@ -14,8 +14,8 @@ from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.schmitt import measure
 from hedgerow_workshop.lab.schmitt.brokers import Fleet
 from hedgerow_workshop.lab.schmitt.clients import read_state
-from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, SchmittSpec
-from hedgerow_workshop.lab.schmitt.run import BridgedRun
+from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, SchmittSpec, StepTaken
+from hedgerow_workshop.lab.schmitt.run import BridgedRun, seen_first
 from hedgerow_workshop.lab.schmitt.side_by_side import PlannedRun, run_all
 from hedgerow_workshop.lab.schmitt.timeline import GOES, RETURNS, TIMELINE, Step, Timeline
 from tests.programs import need_program
@@ -62,6 +62,13 @@ async def test_the_agent_finds_another_way_while_the_hub_is_dead(tmp_path: Path)
     assert measure.live_bridges(record, went_at - 0.001) == {("1", "3"), ("2", "3")}
     assert measure.live_bridges(record, returned_at - 0.001) == {("1", "2")}
     assert not measure.never_heard_again(record)
+
+
+def test_a_broker_is_back_when_the_agent_has_found_it() -> None:
+    happened = [StepTaken("t0", 2.0, "3", GOES), StepTaken("t4", 4.0, "3", RETURNS)]
+    found = [{"event": "broker_found", "broker": "3", "time": at} for at in (0.5, 3.9, 5.0)]
+    assert [step.at for step in seen_first(happened, found)] == [2.0, 3.9]
+    assert seen_first(happened, found[::2]) == happened
 
 
 async def test_ghost_links_as_published_part_the_network_until_they_have_connected(tmp_path: Path) -> None:

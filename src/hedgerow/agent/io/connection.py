@@ -15,10 +15,12 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from hedgerow.agent.io.broker_list import BrokerEntry
+from hedgerow.bridges.fabric_key import Envelopes
 from hedgerow.client.driver import ClientDriver
 from hedgerow.client.options import DriverOptions
 from hedgerow.errors import ConnectError, HedgerowError
@@ -79,8 +81,11 @@ class BrokerConnection:
         listener: ConnectionListener,
         probe_interval_s: float,
         detection_s: float,
+        envelopes: Envelopes | None = None,
     ) -> None:
         self.entry = entry
+        self._envelopes = envelopes
+        """By which agents prove their announcements to each other; None: all are believed."""
         self._agent_id = agent_id
         self._listener = listener
         self._retry_s = probe_interval_s / RETRIES_PER_PROBE
@@ -148,7 +153,10 @@ class BrokerConnection:
     def announce(self, agent_id: str) -> None:
         if self._driver is not None and self._is_connected:
             for prefix in self._prefixes():
-                self._publish(self._driver, Message(announce_topic(prefix), agent_id.encode()))
+                topic, payload = announce_topic(prefix), agent_id.encode()
+                if self._envelopes is not None:
+                    payload = self._envelopes.wrap(topic, payload, time.time())
+                self._publish(self._driver, Message(topic, payload))
 
     def command(self, topic: str, payload: bytes, on_refused: Callable[[str], None]) -> None:
         """Publish at QoS 1. What a lost connection takes with it is not sent again: the agent repeats it."""
@@ -335,9 +343,21 @@ class BrokerConnection:
             elif prefix == PREFIXES[0]:
                 self._listener.receive_stray(self.entry.id, token)
         elif rest == "agent/announce" and not message.retain:  # A retained one says that somebody was there.
-            agent_id = message.payload.decode(errors="replace")
-            if AGENT_ID.fullmatch(agent_id):
-                self._listener.receive_announcement(agent_id)
+            self._receive_announcement(topic, message.payload)
+
+    def _receive_announcement(self, topic: str, payload: bytes) -> None:
+        said: bytes | None = payload
+        if self._envelopes is not None:
+            before = self._envelopes.forged, self._envelopes.untimely
+            # By the system's time: what is set while the agent runs is what the others go by.
+            said = self._envelopes.unwrap(topic, payload, time.time())
+            if self._envelopes.forged != before[0]:
+                self._tell_problem("somebody announces an agent there without the key")
+            elif self._envelopes.untimely != before[1]:
+                self._tell_problem("an agent there does not count: its clock is over five minutes from ours")
+        agent_id = (said or b"").decode(errors="replace")
+        if AGENT_ID.fullmatch(agent_id):
+            self._listener.receive_announcement(agent_id)
 
     def _receive_answer(self, prefix: str) -> None:
         self.prefix = prefix

@@ -7,6 +7,7 @@ probes, its announcement, commands, events.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from hedgerow.agent.io.events import (
 from hedgerow.agent.io.sections import BridgeSettings, mirrored
 from hedgerow.agent.io.table import make_drivers
 from hedgerow.agent.plan import BrokerLink, Ghosts, Topology, TopologyPlan, link_between, plan
+from hedgerow.bridges.fabric_key import Envelopes, FabricKey
 from hedgerow.errors import ConfigError
 from hedgerow.node.clock import SteadyClock
 
@@ -57,6 +59,8 @@ class AgentSettings:
     data: Path | None = None
     is_once: bool = False
     """The agent will not stay: bridges that would end with it are not made."""
+    key: bytes | None = field(default=None, repr=False)
+    """That all agents share: only what its holders announce counts."""
     is_silent: bool = False
     """Watch alone: give no commands, and do not tell other agents of this one, nor listen to them."""
 
@@ -83,6 +87,8 @@ class AgentShell:
             probe_interval_s=settings.probe_interval_s,
             missed_probes=settings.missed_probes,
         )
+        key = settings.key
+        self._envelopes = None if key is None else Envelopes(FabricKey(key), secrets.randbits(64))
         self._on_event = on_event
         context = DriverContext(settings.bridges, settings.data, self._emit, self._report_of)
         self._drivers = make(context)
@@ -135,7 +141,12 @@ class AgentShell:
         if entry.id in self.agent.brokers:
             settings = self.settings
             connection = BrokerConnection(
-                entry, settings.agent_id, self, settings.probe_interval_s, self.agent.detection_s
+                entry,
+                settings.agent_id,
+                self,
+                settings.probe_interval_s,
+                self.agent.detection_s,
+                self._envelopes,
             )
             self.brokers[entry.id] = WatchedBroker(entry, connection)
             connection.start()

@@ -6,8 +6,8 @@ a port of the broker, with an id that follows from their numbers there (`numbers
 gateways they pass they are taken once on both sides, and none goes round.
 
 Each neighbour has a session here, and a link to its broker, which the shell opens (`take_dials`). What the
-neighbours say is published at the broker beside which this node stands: its own, or the one of a
-sidecar, of which the shell passes it to `hear`.
+neighbours say is published at the broker beside which this node stands: its own, which knows who published
+it, or the one of a sidecar, of which the shell passes it to `hear`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.port import Port
-from hedgerow.broker.session import Session
+from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Publisher, Session
 from hedgerow.federation.document.data_log import DataLog
 from hedgerow.federation.document.federator import DocumentFederator, DocumentPublication
 from hedgerow.federation.document.held import HeldPublications
@@ -29,9 +30,21 @@ from hedgerow.federation.document.link import (
     take_session,
     write,
 )
-from hedgerow.federation.document.numbers import fabric_id, is_of_gateway, number_of, publication_id
+from hedgerow.federation.document.neighbours import DocumentPeer, Speaker
+from hedgerow.federation.document.numbers import (
+    fabric_id,
+    is_of_gateway,
+    number_of,
+    origin_of,
+    publication_id,
+)
 from hedgerow.federation.document.wire import BEACON, CORE_ANN, FEDERATED, MEMB_ANN, OWN_TOPICS, QOS, ROUTING
-from hedgerow.federation.events import DocumentLinkDown, DocumentLinkUp, LinkNotOpen
+from hedgerow.federation.events import (
+    DocumentLinkDown,
+    DocumentLinkUp,
+    DocumentNeighbourProved,
+    LinkNotOpen,
+)
 from hedgerow.federation.neighbour_session import Keeping
 from hedgerow.message import Message
 
@@ -40,7 +53,7 @@ ALL_BELOW = "/#"  # and the topic itself
 AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # between two dials
 NEVER = float("inf")
 
-GatewayEvent = LinkNotOpen | DocumentLinkUp | DocumentLinkDown
+GatewayEvent = LinkNotOpen | DocumentLinkUp | DocumentLinkDown | DocumentNeighbourProved
 
 
 class DocumentNeighbour:
@@ -58,9 +71,19 @@ class DocumentNeighbour:
         return self.link is not None and self.link.is_up
 
 
+class _GatewayPort(Port):
+    """Also tells who published."""
+
+    def __init__(self, broker: Broker, take: Callable[[Message, Speaker], None]) -> None:
+        super().__init__(broker, "the document's wire", lambda message: take(message, None), TRANSPORT)
+        self._take = take
+
+    def take(self, message: Message, route: Route, publisher: Publisher | None) -> None:
+        self._take(message, None if publisher is None else publisher.share)
+
+
 class GatewaySettings(NamedTuple):
-    neighbours: tuple[tuple[str, int | None], ...]
-    """Addresses of their brokers, and their numbers."""
+    neighbours: tuple[DocumentPeer, ...]
     log_bytes: int
     log_age_s: float
     redundancy: int
@@ -69,7 +92,7 @@ class GatewaySettings(NamedTuple):
 
 
 class DocumentGateway:
-    """`is_in_fabric`: has this node neighbours of our own kind? `token`: any number."""
+    """`is_in_fabric`: has this node neighbours of our own kind? `token`: a number that nobody can guess."""
 
     def __init__(
         self,
@@ -87,6 +110,9 @@ class DocumentGateway:
             number_of(broker.node_id),
             settings.neighbours,
             DataLog(settings.log_bytes, settings.log_age_s),
+            own_origin=origin_of(broker.node_id, broker.epoch),
+            token=token,
+            knows_speakers=not is_sidecar,
             redundancy=settings.redundancy,
             announce_interval_s=settings.announce_interval_s,
         )
@@ -105,7 +131,7 @@ class DocumentGateway:
             if session not in known:
                 broker.discard(session)  # of an earlier configuration
         self._events: list[GatewayEvent] = []
-        self._port = Port(broker, "the document's wire", self._deliver, TRANSPORT)
+        self._port = _GatewayPort(broker, self._deliver)
         self._listening: dict[str, str] = {}  # topic → by which filter
         self._is_changing = False  # own interests, of which the first is not yet undone or done
         if not is_sidecar:
@@ -116,9 +142,9 @@ class DocumentGateway:
         for topic_filter in (*broker.subscriptions.local.counts, *broker.subscriptions.beyond.counts):
             self._look(topic_filter)
 
-    def set_neighbours(self, neighbours: Iterable[tuple[str, int | None]], now: float) -> None:
+    def set_neighbours(self, neighbours: Iterable[DocumentPeer], now: float) -> None:
         """These from now on: links to new ones are opened, and what waits for others is given up."""
-        wanted = dict(neighbours)
+        wanted = {each.address: each for each in neighbours}
         self.broker.now = now
         for address in self.neighbours.keys() - wanted.keys():
             gone = self.neighbours.pop(address)
@@ -128,7 +154,7 @@ class DocumentGateway:
         for address in wanted.keys() - self.neighbours.keys():
             session = take_session(self.broker, DOCUMENT_PREFIX + address, self._limits, self._token())
             self.neighbours[address] = DocumentNeighbour(address, session, now)
-        self.federator.set_neighbours(wanted.items())
+        self.federator.set_neighbours(wanted.values())
         self.has_work = True
 
     # What is wanted
@@ -174,12 +200,12 @@ class DocumentGateway:
 
     # What is published at this broker
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: Message, speaker: Speaker) -> None:
         assert message.id is not None
         if message.topic.startswith(OWN_TOPICS):
             # What others say at their brokers is for the federators there.
             if message.id.origin == self.broker.node_id:
-                self.hear(message.topic, message.payload)
+                self._hear(message.topic, message.payload, speaker)
             return
         publication = publication_id(message.id)
         now = self.broker.now
@@ -190,10 +216,14 @@ class DocumentGateway:
         self.has_work = True
 
     def hear(self, topic: str, payload: bytes, retain: bool = False) -> None:
-        """What somebody published to one of `FILTERS`. What is retained is of some other time."""
+        """What somebody published to one of `FILTERS` at the broker beside which a sidecar stands. What is
+        retained is of some other time."""
         if not retain:
-            self.federator.receive(topic, payload, self.broker.now)
-            self.has_work = True
+            self._hear(topic, payload, None)
+
+    def _hear(self, topic: str, payload: bytes, speaker: Speaker) -> None:
+        self.federator.receive(topic, payload, speaker, self.broker.now)
+        self.has_work = True
 
     def _take(self, publication: DocumentPublication) -> None:
         if publication.id is None:
@@ -291,6 +321,9 @@ class DocumentGateway:
             self.has_work = False
             for publication in self.federator.take_publications():
                 self._take(publication)
+            for proved in self.federator.take_proved():
+                assert proved.number is not None
+                self._events.append(DocumentNeighbourProved(proved.address, proved.number, proved.owner))
             for topic, is_listening in self.federator.take_listens():
                 self._listen(topic, is_listening)
             for neighbour, topic, payload, is_data in self.federator.take_packets():

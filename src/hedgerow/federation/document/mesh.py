@@ -31,6 +31,8 @@ class DocumentMesh:
         "core",
         "distance",
         "heard_at",
+        "inventor",
+        "is_invented",
         "is_listening",
         "is_wanted",
         "me",
@@ -54,6 +56,10 @@ class DocumentMesh:
         """→ when they said so last."""
         self.is_wanted = False
         """Here or behind our own links."""
+        self.is_invented = False
+        """Others began it,"""
+        self.inventor: str | None = None
+        """and it counts for the owner of who said it first."""
         self.beacon_until = -NEVER
         """Clients that follow the document want it until then."""
         self.heard_at = -NEVER

@@ -5,25 +5,33 @@ set: people who number federators begin with small ones.
 
 A publication has there an origin and a sequence. One of ours gets both from its fabric-wide id alone, so that
 it has the same ones whichever gateway passes it on, and is taken once; its origin has the highest bit set, by
-which other gateways see that it may come to them by our own links as well. One of theirs gets a fabric-wide
-id from both numbers alone, and keeps the numbers where it leaves our fabric again. Sequences there begin anew
-with each topic and each restart, and nothing tells of a restart: so the payload and the topic are part of the
-id.
+which other gateways see that it may come to them by our own links as well. The 31 bits below are a digest, of
+the node and its life, and two may have the same. So each life counts from a number that is made of another
+digest: of those two, one must also be within what is remembered of the other, among 2**32. Within a life no
+number comes twice in 2**32 publications.
+
+One of theirs gets a fabric-wide id from both numbers alone, and keeps the numbers where it leaves our fabric
+again. Sequences there begin anew with each topic and each restart, and nothing tells of a restart: so a
+digest of topic and payload is part of the id. It has 94 bits: nobody can make up another message with the id
+of what is published elsewhere.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
+from struct import Struct
 from typing import NamedTuple
 
+from hedgerow.broker.ids import ALIAS, BROKER, KIND
 from hedgerow.federation.document.wire import MAX_NUMBER
 from hedgerow.message import MessageId
+from hedgerow.origins import OF_GATEWAY
 
 OF_OURS = 2**31  # the highest bit
 # An alias that no node gives but a gateway: all of them together have a part of the log of ids.
-# No other alias has a ":".
-_ORIGIN = "!document:gateway~#"
-_EPOCH = 1
+_ORIGIN = f"{BROKER}{OF_GATEWAY}{KIND}gateway{ALIAS}#"
+_LIFE = Struct("<II")
+_LOW_BITS = 31  # of the digest, above the 32 bits of the sequence; the others are the epoch
 
 
 class PublicationId(NamedTuple):
@@ -43,8 +51,10 @@ def number_of(node_id: str) -> int:
 
 
 def fabric_id(topic: str, publication: PublicationId, payload: bytes) -> MessageId:
-    content = _hash(topic.encode() + b"\0" + payload)
-    return MessageId(f"{_ORIGIN}{publication.origin:08x}", _EPOCH, content << 32 | publication.sequence)
+    digest = blake2b(topic.encode() + b"\0" + payload, digest_size=12).digest()
+    content = int.from_bytes(digest, "little") >> 2
+    sequence = (content & (1 << _LOW_BITS) - 1) << 32 | publication.sequence
+    return MessageId(f"{_ORIGIN}{publication.origin:08x}", content >> _LOW_BITS, sequence)
 
 
 def publication_id(message_id: MessageId) -> PublicationId:
@@ -54,7 +64,14 @@ def publication_id(message_id: MessageId) -> PublicationId:
             return PublicationId(int(origin.removeprefix(_ORIGIN), 16) & MAX_NUMBER, sequence & MAX_NUMBER)
         except ValueError:
             pass  # Somebody else's, which only looks like it.
-    return PublicationId(OF_OURS | _hash(f"{origin}/{epoch}".encode()), sequence & MAX_NUMBER)
+    digest = blake2b(f"{origin}/{epoch}".encode(errors="surrogatepass"), digest_size=8).digest()
+    life, first = _LIFE.unpack(digest)
+    return PublicationId(OF_OURS | life, (first + sequence) & MAX_NUMBER)
+
+
+def origin_of(node_id: str, epoch: int) -> int:
+    """Of what begins at this node in this life."""
+    return publication_id(MessageId(node_id, epoch, 0)).origin
 
 
 def is_of_gateway(origin: str) -> bool:

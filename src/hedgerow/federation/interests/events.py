@@ -10,6 +10,7 @@ from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
 
 MOSQUITTO_LINES = ("log_dest topic", "log_type subscribe", "log_type unsubscribe", "log_type notice")
 INSTEAD = f"announce filters by publishing them to {NEW_REGULAR_TOPIC}, or use --assume FILTER"
+EVERYTHING = "everything (#)"
 
 
 @dataclass(slots=True)
@@ -31,6 +32,39 @@ class SubscriptionRefused:
 
 
 @dataclass(slots=True)
+class EverythingUntilKnown:
+    """Clients may have been there before us."""
+
+    level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
+    broker: str
+    count: int | None
+    """Subscriptions, as the broker counted them some seconds ago."""
+
+    def __str__(self) -> str:
+        counted = f" It counted {_subscriptions(self.count)} a moment ago." if self.count else ""
+        return (
+            f"{EVERYTHING} goes to the broker at {self.broker} until we know what its clients subscribe to:"
+            f" no log tells what they subscribed to before we came.{counted}"
+        )
+
+
+@dataclass(slots=True)
+class SubscriptionsKnown:
+    level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
+    broker: str
+    filters: int
+
+    def __str__(self) -> str:
+        instead = f"{self.filters} filters go" if self.filters != 1 else "1 filter goes"
+        return (
+            f"we know all that the clients of the broker at {self.broker} subscribe to:"
+            f" {instead} there from now on instead of {EVERYTHING}"
+        )
+
+
+@dataclass(slots=True)
 class SystemTopicsSilent:
     """Subscribed to, and nothing comes: Mosquitto's acl_file refuses no subscription, it withholds."""
 
@@ -38,12 +72,13 @@ class SystemTopicsSilent:
     is_of_nodes: ClassVar[bool] = True
     broker: str
     user: str | None
+    is_everything: bool = False
 
     def __str__(self) -> str:
         return (
             f"the broker at {self.broker} sends us nothing of $SYS/#, so that we do not know what its clients"
-            f" subscribe to: give {_name(self.user)} the right `topic read $SYS/#` if it is a Mosquitto with"
-            f" an acl_file; or {INSTEAD}"
+            f" subscribe to{_so_far(self.is_everything)}: give {_name(self.user)} the right"
+            f" `topic read $SYS/#` if it is a Mosquitto with an acl_file; or {INSTEAD}"
         )
 
 
@@ -52,11 +87,13 @@ class LogSilent:
     level: ClassVar[int] = logging.WARNING
     is_of_nodes: ClassVar[bool] = True
     broker: str
+    is_everything: bool = False
 
     def __str__(self) -> str:
         return (
             f"the broker at {self.broker} does not publish its log, so that we do not know what its clients"
-            f" subscribe to: add these lines to mosquitto.conf: {', '.join(MOSQUITTO_LINES)}; or {INSTEAD}"
+            f" subscribe to{_so_far(self.is_everything)}: add these lines to mosquitto.conf:"
+            f" {', '.join(MOSQUITTO_LINES)}; or {INSTEAD}"
         )
 
 
@@ -80,12 +117,21 @@ class UnknownSubscriptions:
     is_of_nodes: ClassVar[bool] = True
     broker: str
     count: int
+    is_everything: bool = False
 
     def __str__(self) -> str:
+        known = (
+            f"the broker at {self.broker} has {_subscriptions(self.count)} that we do not know,"
+            " made before we came or by its own bridges"
+        )
+        if self.is_everything:
+            return (
+                f"{known}: {EVERYTHING} goes there until their clients connect again;"
+                " to federate less, name it: --assume FILTER"
+            )
         return (
-            f"the broker at {self.broker} has {self.count} subscriptions that we do not know, made before we"
-            " came or by its own bridges: what they want does not come from other brokers until their clients"
-            f" subscribe again; or {INSTEAD}"
+            f"{known}: what they want does not come from other brokers until their clients subscribe again,"
+            f" unless --assume names it; or {INSTEAD}"
         )
 
 
@@ -104,6 +150,8 @@ class InterestsForgotten:
 
 InterestEvent = (
     SubscriptionRefused
+    | EverythingUntilKnown
+    | SubscriptionsKnown
     | SystemTopicsSilent
     | LogSilent
     | ConnectionsNotLogged
@@ -114,3 +162,11 @@ InterestEvent = (
 
 def _name(user: str | None) -> str:
     return f"the user {user}" if user is not None else "clients without a user name"
+
+
+def _subscriptions(count: int) -> str:
+    return "1 subscription" if count == 1 else f"{count} subscriptions"
+
+
+def _so_far(is_everything: bool) -> str:
+    return f" and {EVERYTHING} goes there" if is_everything else ""

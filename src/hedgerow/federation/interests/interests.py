@@ -8,8 +8,10 @@ of the gap come too. A filter is wanted if
 - a client is subscribed to it, by the broker's log (`subscription_log.py`),
 - a client announces it by NEW_REGULAR_TOPIC (`announcements.py`),
 - it is assumed, which covers narrower ones for good,
-- or it is remembered from an earlier life of this sidecar, and the broker counts subscriptions that we do not
-  know: no log tells of those that were made before.
+- it is remembered from an earlier life of this sidecar, and the broker counts subscriptions that we do not
+  know: no log tells of those that were made before,
+- or it is one of `until_known` (everything), and there may be subscriptions that we do not know: clients were
+  there before us, as is usual, or the broker does not publish its log and nobody announces filters.
 
 A filter that nobody wants any more stays for `linger_s`, so that a client that connects anew loses nothing
 and one that comes and goes costs nothing. While the broker is away all stays. If it was restarted meanwhile
@@ -17,8 +19,11 @@ and one that comes and goes costs nothing. While the broker is away all stays. I
 heard again are forgotten only after `grace_s`, and only if the broker counts no more subscriptions than
 those that we have heard since. To want too much costs traffic, to want too little loses messages.
 
-The same count tells of subscriptions that we do not know. It is compared as it comes, with the log as far
-as it has come; the first one after a SUBSCRIBE is retained and may be old, so it is passed over.
+The same count tells of subscriptions that we do not know (`counts.py`). They are none once the broker counts
+no more than those that we have heard of; then what is wanted `until_known` leaves, behind the filters that
+take its place. It comes again if there are others later. A life that remembers the filters of an earlier one,
+which knew all, takes the first count of what it does not know for theirs: what was subscribed in between is
+in the lines that waited in our session.
 
 What a client can do with a forged name or many filters is bounded: wrong filters are added, within the
 bounds of both sources and told at `NEW_FILTERS_PER_S`; nothing of another client is taken away.
@@ -30,13 +35,16 @@ from collections.abc import Collection, Iterable, Sequence
 
 from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.errors import TopicError
-from hedgerow.federation.interests import log_lines
+from hedgerow.federation.interests import counts, log_lines
+from hedgerow.federation.interests.counts import COUNT_TOPIC, UPTIME_TOPIC, BrokerCounts, Comparison
 from hedgerow.federation.interests.events import (
     ConnectionsNotLogged,
+    EverythingUntilKnown,
     InterestEvent,
     InterestsForgotten,
     LogSilent,
     SubscriptionRefused,
+    SubscriptionsKnown,
     SystemTopicsSilent,
     UnknownSubscriptions,
 )
@@ -48,9 +56,8 @@ from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.rates import Allowance
 from hedgerow.topics import covers
 
-UPTIME_TOPIC = "$SYS/broker/uptime"
-COUNT_TOPIC = "$SYS/broker/subscriptions/count"
-TOPICS = (*log_lines.TOPICS, UPTIME_TOPIC, COUNT_TOPIC, announcements.TOPIC_FILTER)
+TOPICS = (*log_lines.TOPICS, *counts.TOPICS, announcements.TOPIC_FILTER)
+EVERYTHING = ("#",)
 
 LINGER_S = 2.0
 GRACE_S = 60.0  # Common clients wait up to that long before they connect again.
@@ -58,6 +65,7 @@ LIVE_WITHIN_S = 10.0  # since the connection: our own line, or else the log is n
 RESTART_SLACK_S = 2.5  # The uptime is in whole seconds, and comes once in a while.
 UNKNOWN_S = 15.0  # before it is told: federators that dial us are counted before they say who they are
 TELL_UNKNOWN_AGAIN_S = 600.0
+SAY_S = 1.0  # for the first count to come
 MIN_UNSEEN_CLIENTS = 10  # subscribed, and nobody of them was seen to connect: no line of that kind comes
 
 # A client can subscribe and unsubscribe thousands of filters a second, and every node of the federation would
@@ -78,6 +86,7 @@ class Interests:
         now: float,
         assume: Sequence[str] = (),
         *,
+        until_known: Sequence[str] = (),
         client_id: str,
         own_filters: Collection[str] = (),
         broker: str,
@@ -89,8 +98,8 @@ class Interests:
         unknown_s: float = UNKNOWN_S,
         new_filters: Allowance | None = None,
     ) -> None:
-        """`client_id` is subscribed to `topics`, and before that to `own_filters`. `broker` and `user` are
-        for people."""
+        """`until_known` are wanted while there may be subscriptions that we do not know. `client_id` is
+        subscribed to `topics`, and before that to `own_filters`. `broker` and `user` are for people."""
         # What federators subscribe to is nobody's interest: those of one broker would want for ever what the
         # others want.
         self.log = SubscriptionLog(client_id, NEIGHBOUR_PREFIX, own_filters=own_filters)
@@ -113,14 +122,20 @@ class Interests:
         self._unknown_s = unknown_s
         self._unknown_told = 0
         self._may_tell_unknown_at = now
-        self._tell_unknown_at = NEVER
-        self._count = 0  # subscriptions, as the broker last told
+        self._tell_unknown_at = self._widen_at = NEVER
+        self._until_known = until_known
+        self._is_everything = False
+        self._say_everything_at = NEVER
+        self._is_silent = False  # the log, as far as we have waited
+        # Subscriptions that are not known, and that an earlier life knew: as many as the first count shows.
+        self._explained: int | None = 0
+        self._is_first = True
+        self._counts = BrokerCounts(self.log)
         self._live_by = NEVER
         self._doubt_until = NEVER
         self._is_doubt_due = False
         self._has_kept_sessions = False
         self._hears_system = False
-        self._counts_heard = 0
         # Subscriptions counted beyond those heard of on this connection, and beyond those of sessions, too.
         self._beyond_heard = self._beyond_sessions = NEVER
         self._began_at = NEVER  # the broker, as far as its uptime tells
@@ -130,6 +145,7 @@ class Interests:
     def deadline(self) -> float:
         leaves_at = next(iter(self._leave_at.values()), NEVER)
         own = min(leaves_at, self._tell_again_at, self._live_by, self._doubt_until, self._tell_unknown_at)
+        own = min(own, self._say_everything_at, self._widen_at, self._counts.deadline)
         return min(own, self.log.deadline, self.announcements.deadline)
 
     @property
@@ -148,17 +164,28 @@ class Interests:
         self._began_before = min(self._began_before, self._began_at)
         self._began_at = NEVER
         self._hears_system = False
-        self._counts_heard = 0
+        self._is_silent = False
+        self._counts.connected()
         self._beyond_heard = self._beyond_sessions = NEVER
         self._live_by = now + self._live_within_s
         self._doubt_until = now + self._grace_s
         self._is_doubt_due = False
         self.log.connected(is_new_session=is_new_session)
         self.announcements.connected()
+        # An earlier life that wanted everything did not know all.
+        remembers_all = bool(self._remembered) and not self._remembered & set(self._until_known)
+        if is_new_session or (self._is_first and not remembers_all):
+            self._explained = 0
+            self._want_everything()
+        elif self._is_first:
+            self._explained = None
+        self._is_first = False
 
     def disconnected(self, now: float) -> None:
         self._now = now
-        self._live_by = self._doubt_until = self._tell_unknown_at = NEVER
+        self._live_by = self._doubt_until = self._tell_unknown_at = self._say_everything_at = NEVER
+        self._widen_at = NEVER
+        self._counts.disconnected()
         self._is_doubt_due = False
         self.announcements.disconnected()
 
@@ -171,6 +198,7 @@ class Interests:
             return
         if topic_filter in log_lines.TOPICS:
             self._live_by = NEVER  # It is said already why nothing will come.
+            self._is_silent = True
         self._complain(topic_filter, SubscriptionRefused(self._broker, self._user, topic_filter, reason))
 
     def receive(self, topic: str, payload: bytes, retain: bool, now: float) -> None:
@@ -182,10 +210,8 @@ class Interests:
                 since = ALWAYS  # a line of the gap
             self.log.receive(topic, payload, now)
             self._look_at_log()
-        elif topic == COUNT_TOPIC:
-            self._receive_count(payload)
-        elif topic == UPTIME_TOPIC:
-            self._receive_uptime(payload)
+        elif topic in counts.TOPICS:
+            self._receive_number(topic, payload)
         elif topic == announcements.NEW_REGULAR_TOPIC or topic.startswith(
             announcements.NEW_REGULAR_TOPIC + "/"
         ):
@@ -202,7 +228,16 @@ class Interests:
         self.announcements.handle_timer(now)
         if self._live_by <= now:
             self._live_by = NEVER
+            self._is_silent = True
             self._complain_of_silence()
+        if self._say_everything_at <= now:
+            self._say_everything(None)
+        self._handle_comparison(self._counts.handle_timer(now))
+        if self._widen_at <= now:
+            self._widen_at = NEVER
+            self._look_again()
+            if self.unknown:
+                self._want_everything()
         if self._tell_unknown_at <= now:
             self._tell_unknown()
         if self._doubt_until <= now:
@@ -215,6 +250,9 @@ class Interests:
         while next(iter(self._leave_at.values()), NEVER) <= now:
             topic_filter = next(iter(self._leave_at))
             del self._leave_at[topic_filter]
+            if self._new and topic_filter in self._until_known:  # What takes its place is not told yet.
+                self._leave_at[topic_filter] = now + self._linger_s
+                continue
             del self._told[topic_filter]
             self._gone[topic_filter] = None
 
@@ -239,22 +277,51 @@ class Interests:
         """After any input: what came, and what is to leave."""
         changed = [topic_filter for topic_filter, _ in self.log.take_changes()]
         for topic_filter in changed + self.announcements.take_changed():
-            if any(covers(wide, topic_filter) for wide in self._assumed):
-                continue
-            if self._is_wanted(topic_filter):
-                self._leave_at.pop(topic_filter, None)
-                if topic_filter in self._gone:
-                    del self._gone[topic_filter]
-                    self._told[topic_filter] = since
-                elif topic_filter not in self._told:
-                    self._new.setdefault(topic_filter, since)
-            elif topic_filter in self._told:
-                self._leave_at.setdefault(topic_filter, self._now + self._linger_s)
-            else:
-                self._new.pop(topic_filter, None)
+            self._change(topic_filter, since)
+        if self._is_everything and self._is_silent and self.announcements:
+            self._want_what_is_known()  # Somebody sees to it that what is wanted is announced.
+
+    def _change(self, topic_filter: str, since: float) -> None:
+        if any(covers(wide, topic_filter) for wide in self._assumed):
+            return
+        if self._is_wanted(topic_filter):
+            self._leave_at.pop(topic_filter, None)
+            if topic_filter in self._gone:
+                del self._gone[topic_filter]
+                self._told[topic_filter] = since
+            elif topic_filter not in self._told:
+                self._new.setdefault(topic_filter, since)
+        elif topic_filter in self._told:
+            self._leave_at.setdefault(topic_filter, self._now + self._linger_s)
+        else:
+            self._new.pop(topic_filter, None)
 
     def _is_wanted(self, topic_filter: str) -> bool:
+        if self._is_everything and topic_filter in self._until_known:
+            return True
         return any(topic_filter in source for source in (self.log, self.announcements, self._remembered))
+
+    def _want_everything(self) -> None:
+        if self._is_everything or not self._until_known:
+            return
+        self._is_everything = True
+        self._say_everything_at = self._now + SAY_S
+        for topic_filter in self._until_known:
+            self._change(topic_filter, ALWAYS)
+
+    def _want_what_is_known(self) -> None:
+        if not self._is_everything:
+            return
+        self._is_everything = False
+        self._say_everything_at = NEVER
+        for topic_filter in self._until_known:
+            self._change(topic_filter, self._now)
+        known = len(self._told.keys() - self._leave_at.keys()) + len(self._new)
+        self._events.append(SubscriptionsKnown(self._broker, known))
+
+    def _say_everything(self, count: int | None) -> None:
+        self._say_everything_at = NEVER
+        self._events.append(EverythingUntilKnown(self._broker, count))
 
     def _forget_remembered(self) -> None:
         remembered, self._remembered = self._remembered, set()
@@ -274,42 +341,54 @@ class Interests:
         elif stats.unseen >= MIN_UNSEEN_CLIENTS:
             self._complain("notices", ConnectionsNotLogged(self._broker))
 
-    def _receive_count(self, payload: bytes) -> None:
+    def _receive_number(self, topic: str, payload: bytes) -> None:
         self._hears_system = True
-        count = _leading_number(payload)
-        if count is None or not self.log.is_live:
+        number = _leading_number(payload)
+        if number is None:
             return
-        self._counts_heard += 1
-        if self._counts_heard == 1:
+        if topic == UPTIME_TOPIC:
+            self._began_at = min(self._began_at, self._now - number)
+        elif topic == COUNT_TOPIC and self._say_everything_at != NEVER:
+            self._say_everything(None if self._has_kept_sessions else number)
+        if self.log.is_live:
+            self._handle_comparison(self._counts.receive(topic, number, self._now))
+        self._resolve_doubt()
+
+    def _handle_comparison(self, found: Comparison | None) -> None:
+        if found is None:
             return
-        self.unknown = max(0, count - self.log.known)
-        if not self.unknown:
+        if self._explained is None:
+            self._explained = 0 if self.log.has_missed else found.least_unknown
+        self._explained = min(self._explained, found.least_unknown)
+        self.unknown = found.least_unknown - self._explained
+        # One that has left unheard would stand for one that we do not know.
+        is_sure = self.log.hears_departures
+        if is_sure and not found.least_unknown:
             self._forget_remembered()
-        self._count = count
+        if is_sure and not found.most_unknown:
+            self._want_what_is_known()
+        if not self.unknown:
+            self._tell_unknown_at = self._widen_at = NEVER
+        elif self._widen_at == NEVER:
+            self._widen_at = self._now + self._unknown_s
         if self.unknown > self._unknown_told and self._tell_unknown_at == NEVER:
             self._tell_unknown_at = max(self._now + self._unknown_s, self._may_tell_unknown_at)
-        if self._doubt_until == NEVER and not self._is_doubt_due:
-            return
-        beyond = count - self.log.known
-        self._beyond_heard = beyond + self.log.count_of(self.log.in_doubt(with_sessions=True))
-        self._beyond_sessions = beyond + self.log.count_of(self.log.in_doubt(with_sessions=False))
-        self._resolve_doubt()
+        if self._doubt_until != NEVER or self._is_doubt_due:
+            self._beyond_heard, self._beyond_sessions = found.beyond_heard, found.beyond_sessions
+            self._resolve_doubt()
 
     def _tell_unknown(self) -> None:
         """If they are still unknown: what was logged since the count only makes them fewer."""
         self._tell_unknown_at = NEVER
-        self.unknown = max(0, self._count - self.log.known)
+        self._look_again()
         if self.unknown > self._unknown_told and not self._wants_all:
             self._unknown_told = self.unknown
             self._may_tell_unknown_at = self._now + TELL_UNKNOWN_AGAIN_S
-            self._events.append(UnknownSubscriptions(self._broker, self.unknown))
+            self._say_everything_at = NEVER  # This says it, too.
+            self._events.append(UnknownSubscriptions(self._broker, self.unknown, self._is_everything))
 
-    def _receive_uptime(self, payload: bytes) -> None:
-        self._hears_system = True
-        uptime_s = _leading_number(payload)
-        if uptime_s is not None:
-            self._began_at = min(self._began_at, self._now - uptime_s)
-            self._resolve_doubt()
+    def _look_again(self) -> None:
+        self.unknown = max(0, min(self.unknown, self._counts.still_unknown() - (self._explained or 0)))
 
     def _resolve_doubt(self) -> None:
         """Once clients had their time: if the broker was restarted, who has not come back?
@@ -336,9 +415,9 @@ class Interests:
 
     def _complain_of_silence(self) -> None:
         if self._hears_system:
-            self._complain("log", LogSilent(self._broker))
+            self._complain("log", LogSilent(self._broker, self._is_everything))
         else:
-            self._complain("log", SystemTopicsSilent(self._broker, self._user))
+            self._complain("log", SystemTopicsSilent(self._broker, self._user, self._is_everything))
 
     def _complain(self, about: str, event: InterestEvent) -> None:
         """Once, until it is remedied: brokers and connections come and go."""

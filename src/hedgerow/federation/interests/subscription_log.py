@@ -24,7 +24,9 @@ What the log does not say:
 - Lines are cut at 999 bytes. Such a line is not used: what it was cut to could be another's name.
 - Clients on WebSocket leave without a line (2.0.11).
 - What the broker's own bridges take out of it.
-- What was subscribed before we came.
+- What was subscribed before we came: `counted` is to be compared with what the broker counts. Lines that
+  waited for us in a session from an earlier life are read once our own has come.
+- When the session of a client ends that left and may have one: `counted` gives both bounds.
 - After a restart of the broker, who was back before us. So whoever was there before the last connection and
   has not been heard since is in doubt, and not forgotten until someone knows better.
 """
@@ -56,6 +58,7 @@ MAX_CLIENTS = 20_000
 MAX_SUBSCRIPTIONS = 100_000  # of clients; and of federators, who must not take the place of clients, as many
 # One client that subscribes to everything one by one is not all of them.
 MAX_SUBSCRIPTIONS_PER_CLIENT = 10_000
+MAX_EARLY_LINES = 500  # Mosquitto keeps 1,000 messages for a client, unless it is told otherwise.
 
 SHARED = "$share/"
 NOBODY = "<unknown>"  # how the broker calls whoever did not get as far as to have an id
@@ -70,7 +73,16 @@ class AtDeparture(Enum):
 
 
 class _Client:
-    __slots__ = ("at_departure", "connection", "filters", "is_asleep", "is_own")
+    __slots__ = (
+        "at_departure",
+        "connection",
+        "filters",
+        "has_left",
+        "is_asleep",
+        "is_own",
+        "keeps",
+        "shared",
+    )
 
     def __init__(self, at_departure: AtDeparture, connection: int, is_own: bool) -> None:
         self.at_departure = at_departure
@@ -78,6 +90,11 @@ class _Client:
         """The one of ours on which it was last heard of."""
         self.is_own = is_own
         self.filters: dict[str, str | None] = {}  # as subscribed → what is of interest
+        self.shared = 0
+        """How many of them are shared, which the broker counts by themselves."""
+        self.keeps = False
+        """Its session surely outlives its connection."""
+        self.has_left = False
         self.is_asleep = False
         """Its subscriptions are remembered, and do not count."""
 
@@ -90,7 +107,7 @@ class SubscriptionLogStats:
     unseen: int = 0
     """Clients that subscribed and were not seen to connect."""
     early: int = 0
-    """Before our own subscription was seen."""
+    """Before our own subscription was seen, and not read later."""
     cut: int = 0
     unreadable: int = 0
     ambiguous: int = 0
@@ -136,6 +153,10 @@ class SubscriptionLog:
         self._counts: dict[str, int] = {}  # filter → subscriptions that count
         self._told: set[str] = set()
         self._changed: dict[str, None] = {}
+        self.has_missed = False
+        """Lines that waited for us, since they were too many."""
+        self._early: list[tuple[str, str]] = []
+        self._keeps_early = False
 
     @property
     def is_live(self) -> bool:
@@ -160,9 +181,27 @@ class SubscriptionLog:
         """
         self._is_live = False
         self._connection += 1
+        self._early.clear()
+        self.has_missed = False
         if is_new_session:
             self._timestamp = None
             self._forget(self._client_id)
+        self._keeps_early = not is_new_session and self._timestamp is None
+
+    @property
+    def hears_departures(self) -> bool:
+        """Does anything tell of clients that connect and leave? Else those that have left are known still."""
+        return bool(self.stats.notices) or len(self._clients) == (self._client_id in self._clients)
+
+    def counted(self, *, shared: bool) -> tuple[int, int]:
+        """How many of the subscriptions that we know of the broker still counts: at least, at most."""
+        at_least = at_most = 0
+        for client in self._clients.values():
+            size = client.shared if shared else len(client.filters) - client.shared
+            at_most += size
+            if not client.has_left or client.keeps:
+                at_least += size
+        return at_least, at_most
 
     def in_doubt(self, *, with_sessions: bool) -> list[str]:
         """Clients not heard of on this connection, if the broker restarted before it.
@@ -211,12 +250,29 @@ class SubscriptionLog:
         if not self._is_live and topic == SUBSCRIBE_TOPIC:
             self._look_for_own(line)
             if self._is_live:
-                for topic_filter in self._own_filters:
-                    self._add(self._client_id, topic_filter)
+                self._begin(now)
         if self._timestamp is None:
+            self._note_early(topic, line)
+        else:
+            self._read(self._timestamp, topic, line, now)
+
+    def _begin(self, now: float) -> None:
+        early, self._early = self._early, []
+        assert self._timestamp is not None
+        for topic, line in early:
+            self._read(self._timestamp, topic, line, now)
+        for topic_filter in self._own_filters:
+            self._add(self._client_id, topic_filter)
+
+    def _note_early(self, topic: str, line: str) -> None:
+        if self._keeps_early and len(self._early) < MAX_EARLY_LINES:
+            self._early.append((topic, line))
+        else:
             self.stats.early += 1
-            return
-        timestamp = self._timestamp.match(line)
+            self.has_missed = self._keeps_early
+
+    def _read(self, like: re.Pattern[str], topic: str, line: str, now: float) -> None:
+        timestamp = like.match(line)
         if timestamp is None:
             self.stats.unreadable += 1
             return
@@ -281,6 +337,7 @@ class SubscriptionLog:
         for client, topic_filter in readings:
             self._subscriptions[client.is_own] -= 1
             interest = client.filters.pop(topic_filter)
+            client.shared -= topic_filter.startswith(SHARED)
             if not client.is_asleep:
                 self._count(topic_filter, interest, -1)
 
@@ -307,6 +364,9 @@ class SubscriptionLog:
         if client is None:
             return
         client.connection = self._connection
+        client.has_left = False
+        # With MQTT 5 it depends on the session's expiry, which no line tells.
+        client.keeps = not is_mqtt_5 and not is_clean
         self._sleep_at.pop(client_id, None)
         if client.is_asleep:
             client.is_asleep = False
@@ -321,6 +381,7 @@ class SubscriptionLog:
         client = self._clients.get(client_id)
         if client is None or client.is_asleep:
             return
+        client.has_left = True
         if client.at_departure is AtDeparture.END or not client.filters:
             self._forget(client_id)
         elif client.at_departure is AtDeparture.UNCERTAIN:
@@ -356,6 +417,7 @@ class SubscriptionLog:
         if client is None:
             return
         client.connection = self._connection
+        client.has_left = False
         if topic_filter in client.filters:
             return
         is_greedy = not client.is_own and len(client.filters) >= self._max_subscriptions_per_client
@@ -363,6 +425,7 @@ class SubscriptionLog:
             self.stats.overflowed += 1
             return
         client.filters[topic_filter] = interest = None if client.is_own else interest
+        client.shared += topic_filter.startswith(SHARED)
         self._subscriptions[client.is_own] += 1
         if not client.is_asleep:
             self._count(topic_filter, interest, +1)

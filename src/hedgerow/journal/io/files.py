@@ -3,6 +3,7 @@
     journal-1-ID                        empty; the format and the journal's lasting id
     lock                                held by the one writer
     NUMBER-POSITION-MARKER.segment      the log: see hedgerow.log
+    NUMBER.times                        when what is in a segment was received; see times.py
     durable                             up to where it is durable, for readers of other processes
     ids                                 which messages have been here; see ids.py
     committed-NAME                      up to where the reader NAME has taken everything

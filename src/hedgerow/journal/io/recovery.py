@@ -11,11 +11,18 @@ from hedgerow.log import scan
 from hedgerow.log.files import Segment, segments
 from hedgerow.log.frame import LogFrame, SegmentFile
 
+_NEVER = 2**63 - 1
+
 
 class JournalEnd(NamedTuple):
     next_position: int
     next_number: int
     """Of the segment that the writer will begin."""
+    last: Segment | None = None
+    """The last that has frames."""
+    earliest: int = 0
+    latest: int = 0
+    """When what is in it was received."""
 
 
 def recover(directory: Path, ids: Ids) -> JournalEnd:
@@ -29,7 +36,8 @@ def recover(directory: Path, ids: Ids) -> JournalEnd:
     stored = load_ids(directory)
     ids_position, pages = stored or (0, [])
     ids.restore(pages)
-    end = max(_end_position(found), files.durable_position(directory) or 0, ids_position)
+    last = _last_segment(found)
+    end = max(last.next_position, files.durable_position(directory) or 0, ids_position)
     start = ids_position
     if found and stored is None:
         start = found[0].first_position
@@ -40,21 +48,24 @@ def recover(directory: Path, ids: Ids) -> JournalEnd:
                 ids.seen(first)
             else:
                 ids.take_new(first, count)
-    return JournalEnd(end, found[-1].number + 1 if found else 1)
+    return last._replace(next_position=end, next_number=found[-1].number + 1 if found else 1)
 
 
-def _end_position(found: list[Segment]) -> int:
-    """Behind the last frame that is whole; its segment is synced."""
+def _last_segment(found: list[Segment]) -> JournalEnd:
+    """The one with the last frame that is whole, and the position behind it; the segment is synced."""
     for segment in reversed(found):
         end = segment.first_position
+        earliest, latest = _NEVER, -_NEVER
         with scan.opened(segment) as file:
             file.sync()
             for item in file.frames():
-                if isinstance(item, LogFrame) and _is_whole(file, item):
-                    end = max(end, item.end_position)
+                if isinstance(item, LogFrame):
+                    earliest, latest = min(earliest, item.earliest), max(latest, item.latest)
+                    if _is_whole(file, item):
+                        end = max(end, item.end_position)
         if end > segment.first_position:
-            return end
-    return max((segment.first_position for segment in found), default=0)
+            return JournalEnd(end, 0, segment, earliest, latest)
+    return JournalEnd(max((segment.first_position for segment in found), default=0), 0)
 
 
 def _is_whole(file: SegmentFile, frame: LogFrame) -> bool:

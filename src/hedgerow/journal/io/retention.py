@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hedgerow.journal.io import files
-from hedgerow.log import scan
+from hedgerow.journal.io.times import times_of, times_path
 from hedgerow.log.files import Segment, segments
-from hedgerow.log.frame import LogFrame
 
 
 class Removed(NamedTuple):
@@ -57,6 +56,7 @@ def retain(
             break
         with suppress(FileNotFoundError):
             segment.path.unlink()
+            times_path(segment).unlink(missing_ok=True)
         total -= size
         removed += 1
         removed_bytes += size
@@ -75,7 +75,7 @@ def _size(segment: Segment) -> int:
 
 def _is_older(segment: Segment, at: float) -> bool:
     """Was all of it received before that time? What has no frame at all was."""
-    with suppress(FileNotFoundError), scan.opened(segment) as file:
-        frames = [item for item in file.frames() if isinstance(item, LogFrame)]
-        return all(frame.latest < at * 1e6 for frame in frames)
+    with suppress(FileNotFoundError):
+        times = times_of(segment)
+        return times is None or times.latest < at * 1e6
     return True

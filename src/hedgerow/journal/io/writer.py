@@ -28,6 +28,7 @@ from hedgerow.errors import StoreError, reason_of
 from hedgerow.journal.io import files
 from hedgerow.journal.io.ids import Ids, Pages, store_ids
 from hedgerow.journal.io.recovery import recover
+from hedgerow.journal.io.times import store_times
 from hedgerow.log.appender import Appender
 from hedgerow.log.frame import NO_TIME, Group
 from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, MessageId, Properties
@@ -98,7 +99,9 @@ class Writer:
             except OSError as error:
                 raise StoreError(f"cannot open the journal in {directory}: {error}") from error
             self._resources = resources.pop_all()
-        self._appender = Appender(directory, found.next_number, segment_bytes)
+        if found.last is not None:  # Whoever wrote it may have been killed before it was full.
+            store_times(found.last, found.earliest, found.latest)
+        self._appender = Appender(directory, found.next_number, segment_bytes, store_times)
         self._durable_position = found.next_position
         self._group = Group(found.next_position)
         self._full: list[Group] = []  # before `_group`

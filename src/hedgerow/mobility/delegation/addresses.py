@@ -32,6 +32,14 @@ def of_client(client_id: str, broker_id: str) -> str:
     return f"{quote(client_id, safe='')}@{broker_id}"
 
 
+def is_nameable(client_id: str, broker_id: str) -> bool:
+    """Is its callback one?"""
+    try:
+        return bool(client_id) and bool(validate(of_client(client_id, broker_id)))
+    except CallbackError:
+        return False
+
+
 def of_broker(broker_id: str) -> str:
     return f"@{broker_id}"
 

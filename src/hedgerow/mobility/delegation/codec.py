@@ -2,8 +2,8 @@
 
 Each is a PUBLISH of MQTT 5 whose first user property, `hedgerow-stream`, says in decimal numbers, with a
 space between: version 2, kind, how many of the user properties in front are the brokers' own, then the
-header (`StreamHeader`), and for an event its flags (1 to be matched, 2 handed on, 4 again) and its QoS + 4
-× RETAIN.
+header (`StreamHeader`), and for an event its flags (1 to be matched, 2 handed on, 4 again, 8 missed) and its
+QoS + 4 × RETAIN.
 
 An event has its own topic, payload and properties. The brokers' own user properties in front of the
 message's are its id, callbacks as `{first"second}`, their QoS as digits unless all are 2, and callbacks
@@ -28,7 +28,12 @@ from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, MessageId, Properties
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.bloom import BloomError, CountingBloomFilter
-from hedgerow.mobility.delegation.limits import ENTRIES_PER_DELEGATION, MAX_ENTRIES, MAX_PAYLOAD_BYTES
+from hedgerow.mobility.delegation.limits import (
+    ENTRIES_PER_DELEGATION,
+    MAX_ENTRIES,
+    MAX_HAD,
+    MAX_PAYLOAD_BYTES,
+)
 from hedgerow.mobility.delegation.publications import (
     ACTIONS,
     EVENTS,
@@ -44,6 +49,8 @@ from hedgerow.mobility.delegation.publications import (
     PublicationKind,
     Registration,
     Registrations,
+    Roaming,
+    RoamingStep,
     Serving,
     StreamHeader,
     Unsubscription,
@@ -309,6 +316,42 @@ def _read_serving(reader: Reader) -> Serving:
     return Serving(callback, bool(flags & 1), reader.utf8_string() if flags & 2 else None)
 
 
+def _write_roaming(body: Roaming) -> bytes:
+    user = b"" if body.username is None else encode_utf8_string(body.username)
+    pieces = [
+        encode_utf8_string(body.callback),
+        bytes([body.step, (body.username is not None) | body.is_more << 1]),
+        user,
+        body.number.to_bytes(8, "big"),
+        encode_four_byte_integer(body.expiry_s),
+        body.written.to_bytes(8, "big"),
+        encode_variable_byte_integer(len(body.subscriptions)),
+    ]
+    pieces += map(_write_guest_subscription, body.subscriptions)
+    pieces.append(encode_variable_byte_integer(len(body.had)))
+    return b"".join([*pieces, *(encode_utf8_string(str(each)) for each in body.had)])
+
+
+def _read_roaming(reader: Reader) -> Roaming:
+    callback, step, flags = addresses.validate(reader.utf8_string()), reader.byte(), reader.byte()
+    if step not in set(RoamingStep) or flags > 3 or addresses.client_id_of(callback) is None:
+        raise CodecError("no step of a session's way")
+    username = reader.utf8_string() if flags & 1 else None
+    number, expiry_s = _read_eight_bytes(reader), reader.four_byte_integer()
+    written = _read_eight_bytes(reader)
+    subscriptions = tuple(_read_guest_subscription(reader) for _ in range(_read_topic_count(reader)))
+    if any(each.callback != callback for each in subscriptions):
+        raise CodecError("another client's subscription")
+    count = _read_count(reader)
+    if count > MAX_HAD:
+        raise CodecError(f"more than {MAX_HAD} events at a time")
+    had = tuple(_parse_id(reader.utf8_string()) for _ in range(count))
+    is_more = bool(flags & 2)
+    return Roaming(
+        callback, RoamingStep(step), number, username, is_more, expiry_s, subscriptions, had, written
+    )
+
+
 def _write_nothing(body: EmptyBody) -> bytes:
     return b""
 
@@ -326,7 +369,7 @@ def _write_event(kind: PublicationKind, header: StreamHeader, body: EventBody) -
     if levels.strip(_ALL):
         own.append((LEVELS_PROPERTY, levels))
     own += [(SERVED_PROPERTY, each) for each in _lists(body.served)]
-    flags = body.is_to_match | body.is_handed_on << 1 | body.is_again << 2
+    flags = body.is_to_match | body.is_handed_on << 1 | body.is_again << 2 | body.is_missed << 3
     first = message.qos | message.retain << 2
     numbers = f"{VERSION} {kind} {1 + len(own)} {' '.join(map(str, header))} {flags} {first}"
     properties = mqtt_properties.of_message(message.properties)
@@ -339,7 +382,7 @@ def _read_event(publication: Message, own: Pairs, pairs: Pairs, flags: int, firs
     message_id = _parse_id(own[0][1]) if names[:1] == [ID_PROPERTY] else None
     callbacks, served = (_read_lists(own, name) for name in (CALLBACKS_PROPERTY, SERVED_PROPERTY))
     levels = next((text for name, text in own if name == LEVELS_PROPERTY), _ALL * len(callbacks))
-    if message_id is None or flags > 7 or first > 7 or first & 3 == 3:
+    if message_id is None or flags > 15 or first > 7 or first & 3 == 3:
         raise CodecError("an event out of bounds")
     if len(levels) != len(callbacks) or levels.strip("012"):
         raise CodecError("callbacks without their levels")
@@ -352,7 +395,7 @@ def _read_event(publication: Message, own: Pairs, pairs: Pairs, flags: int, firs
         properties["user_property"] = pairs
     message = Message(topic, publication.payload, first & 3, bool(first & 4), properties, message_id)
     entries = tuple(zip(callbacks, map(int, levels), strict=True))
-    return EventBody(message, entries, served, *(bool(flags & bit) for bit in (1, 2, 4)))
+    return EventBody(message, entries, served, *(bool(flags & bit) for bit in (1, 2, 4, 8)))
 
 
 def _lists(names: Sequence[str]) -> list[str]:
@@ -517,4 +560,5 @@ _FORMS = {
     PublicationKind.SERVING: _Form(_write_serving, _read_serving),
     PublicationKind.SUBSCRIPTION: _Form(_write_guest_subscription, _read_guest_subscription),
     PublicationKind.UNSUBSCRIPTION: _Form(_write_unsubscription, _read_guest_unsubscription),
+    PublicationKind.ROAMING: _Form(_write_roaming, _read_roaming),
 }

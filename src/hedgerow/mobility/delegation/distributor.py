@@ -104,7 +104,7 @@ class Distributor:
         source = mobile if message.qos else None
         wanted = {name: qos for name, qos in event.callbacks if self.may_name(mobile, name)}
         self._stats.unknown_callbacks += len(event.callbacks) - len(wanted)
-        public = self._as_given(message.id, mobile)
+        public = self.as_given(message.id, mobile)
         is_known = event.is_handed_on or public is None or self._seen.seen(public)
         found = {} if is_known else dict(self._match(message.topic))
         # It has matched on its own what it matches on its own.
@@ -168,7 +168,7 @@ class Distributor:
         others = (other for other in self._mobiles.values() if other is not mobile)
         return not any(callback in entries for other in others for entries in other.topics.values())
 
-    def _as_given(self, message_id: MessageId, mobile: Mobile) -> MessageId | None:
+    def as_given(self, message_id: MessageId, mobile: Mobile) -> MessageId | None:
         """As others get it: an id that this mobile broker may give, its own or one of a user whose clients it
         may bring. None: it goes round.
 

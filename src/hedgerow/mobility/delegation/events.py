@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from hedgerow.errors import counted
 from hedgerow.message import Message
-from hedgerow.mobility.delegation.publications import GuestSubscription
+from hedgerow.mobility.delegation.publications import EventBody, GuestSubscription, Roaming
 
 
 class Notification(NamedTuple):
@@ -20,6 +20,8 @@ class Notification(NamedTuple):
     """They may have been at a fixed broker that was lost, and it cannot be asked whether they had it."""
     receipt: tuple[str, int] | None = None
     """Mobile broker and number, for `FixedSide.settle` when they have got it, or it was handed back."""
+    number: int = 0
+    """At a mobile broker: which of the fixed broker's events it came with; 0: it was published here."""
 
 
 @dataclass(slots=True)
@@ -212,6 +214,46 @@ class GuestUnsubscribed:
 
 
 @dataclass(frozen=True, slots=True)
+class RoamingTold:
+    """A session on its way from one broker to another. All events that were written before are handled."""
+
+    level: ClassVar[int] = logging.DEBUG
+    peer: str
+    body: Roaming
+    written: int
+    """How many events were written before."""
+
+    def __str__(self) -> str:
+        return f"{self.peer}: {self.body.callback} {self.body.step.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MissedWhileAway:
+    """An event that waited there for a client whose session comes here."""
+
+    level: ClassVar[int] = logging.DEBUG
+    peer: str
+    event: EventBody
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.peer} has kept {self.event.message.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reborn:
+    """The stream with this mobile broker began anew: one of the two has forgotten. These events waited for
+    it, or may not have been handled there."""
+
+    level: ClassVar[int] = logging.DEBUG
+    mobile_broker: str
+    left: tuple[Message, ...]
+
+    def __str__(self) -> str:
+        return f"{self.mobile_broker} begins anew"
+
+
+@dataclass(frozen=True, slots=True)
 class Registered:
     """A topic filter that this mobile broker had not told before."""
 
@@ -248,6 +290,9 @@ DelegationEvent = (
     | CalledBack
     | GuestSubscribed
     | GuestUnsubscribed
+    | RoamingTold
+    | MissedWhileAway
+    | Reborn
     | Registered
     | Unregistered
 )

@@ -18,7 +18,7 @@ from itertools import count
 
 from hedgerow.broker.pool import Pool
 from hedgerow.duplicates import DuplicateLog
-from hedgerow.message import Message
+from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation import addresses, codec
 from hedgerow.mobility.delegation.attached import Attached
 from hedgerow.mobility.delegation.distributor import Distributor
@@ -29,8 +29,11 @@ from hedgerow.mobility.delegation.events import (
     DelegationStats,
     Forgotten,
     HandedBack,
+    MissedWhileAway,
     Notification,
+    Reborn,
     RenewTopics,
+    RoamingTold,
 )
 from hedgerow.mobility.delegation.guests import NOT_ITS_OWN, Guests
 from hedgerow.mobility.delegation.limits import (
@@ -58,6 +61,7 @@ from hedgerow.mobility.delegation.publications import (
     PublicationKind,
     Registration,
     Registrations,
+    Roaming,
     Serving,
     Unsubscription,
 )
@@ -101,7 +105,7 @@ class FixedSide:
         self._spent_receipts = 0
         """No receipt of a mobile broker that was forgotten is higher."""
         self.limits = limits or DelegationLimits()
-        self.attached = Attached(self.limits, self._whose)
+        self.attached = Attached(self.limits, self.whose)
         self._places = Pool(self.limits.mobile_brokers, MIN_MOBILE_BROKERS, 1)
         self._waiting: dict[str, Waiting] = {}  # by whose the mobile brokers are
         self.seen = seen if seen is not None else DuplicateLog()
@@ -124,7 +128,7 @@ class FixedSide:
 
     # Mobile brokers come and go
 
-    def _whose(self, mobile_id: str) -> str:
+    def whose(self, mobile_id: str) -> str:
         mobile = self.mobiles.get(mobile_id)
         return mobile.whose if mobile is not None else ""
 
@@ -291,15 +295,73 @@ class FixedSide:
             if isinstance(body, EventBody):
                 mobile.forget_before(header.other)
                 self._handle_event(mobile, body, topic, header.other, now)
+            elif isinstance(body, Roaming):
+                self._postpone(mobile, body, topic, header.other)
             else:
                 self._handle(mobile, kind, body, topic, now)
+            for written, told in mobile.postponed.take(mobile.stream.content.received):
+                self._events.append(RoamingTold(sender, told, written))
             if mobile.stream.content.received >= header.other and kind not in CONTENT:
                 mobile.forget_before(header.number)  # All events from before it have been read.
             mobile.stream.acknowledged(kind, header)
-            if mobile.stream.is_overfull or len(mobile.undone) > self.limits.undone:
+            undone = len(mobile.undone) + len(mobile.postponed)
+            if mobile.stream.is_overfull or undone > self.limits.undone:
                 # It asks, and never says that it has got the answers.
                 self._forget(mobile)
                 self._events.append(Forgotten(sender, "it acknowledges nothing"))
+
+    def _postpone(self, mobile: Mobile, body: Roaming, topic: str, written: int) -> None:
+        if addresses.owner_of(body.callback) == mobile.broker_id:
+            mobile.postponed.add(written, body)
+        else:
+            self.refuse(mobile.broker_id, topic, NOT_ITS_OWN)
+
+    def roam(self, mobile_id: str, body: Roaming, now: float) -> bool:
+        """Of a session on its way. False: this mobile broker is not known."""
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is None or mobile.has_left:
+            return False
+        mobile.stream.put(PublicationKind.ROAMING, body, now)
+        return True
+
+    def miss(self, mobile_id: str, callback: str, delivery: tuple[Message, int, bool], now: float) -> bool:
+        """What waited here for a client, at this QoS, and whether it may have got it; False: no room, yet."""
+        mobile = self.mobiles.get(mobile_id)
+        message, qos, is_again = delivery
+        if mobile is None or not mobile.stream.has_room(message):
+            return False
+        event = EventBody(message, ((callback, qos),), is_again=is_again, is_missed=True)
+        mobile.stream.put(PublicationKind.NOTIFY, event, now)
+        return True
+
+    def waiting_for(self, mobile_id: str, callback: str) -> list[tuple[Message, bool]]:
+        """Events from here that this mobile broker has not handled, but for those that name others of its
+        clients alone; and whether it may have."""
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is None:
+            return []
+        return [
+            (record.event.message, record.is_sent)
+            for record in mobile.stream.content.kept
+            if record.kind == PublicationKind.NOTIFY
+            and not record.event.is_missed
+            and not record.event.is_handed_on
+            and (record.event.is_to_match or any(name == callback for name, _ in record.event.callbacks))
+        ]
+
+    def written(self, mobile_id: str) -> int:
+        """How many events have been written to this mobile broker."""
+        mobile = self.mobiles.get(mobile_id)
+        return mobile.stream.content.number if mobile is not None else 0
+
+    def is_linked(self, mobile_id: str) -> bool:
+        mobile = self.mobiles.get(mobile_id)
+        return mobile is not None and mobile.stream.is_open
+
+    def as_given(self, mobile_id: str, message_id: MessageId) -> MessageId | None:
+        """The id that others know this by, of an event that this mobile broker has brought."""
+        mobile = self.mobiles.get(mobile_id)
+        return None if mobile is None else self._distributor.as_given(message_id, mobile)
 
     def _check_topic(self, sender: str, topic: str) -> str:
         """The action. The document's prose has the sender in the topic, its examples the recipient."""
@@ -349,6 +411,9 @@ class FixedSide:
 
     def _handle_event(self, mobile: Mobile, event: EventBody, topic: str, version: int, now: float) -> None:
         """`version`: how much was agreed when it was written. More may have been since."""
+        if event.is_missed:
+            self._events.append(MissedWhileAway(mobile.broker_id, event, mobile.stream.content.received))
+            return
         is_status = _is_status(mobile.broker_id, event.message.topic)
         if event.message.topic[:1] == "$" and not is_status:
             self.refuse(
@@ -426,6 +491,11 @@ class FixedSide:
         """One of the two knows nothing of the other: its topics first, then what has waited."""
         left = mobile.stream.begin_anew()
         mobile.undone.clear()
+        mobile.postponed.clear()
+        waited = (
+            each.body.message for each in left if isinstance(each.body, EventBody) and not each.body.is_missed
+        )
+        self._events.append(Reborn(mobile.broker_id, tuple(waited)))
         self._topics.remove_addresses(mobile, tuple(mobile.addresses))
         delegated = mobile.delegated
         self.attached.expect_none_of(mobile.broker_id)
@@ -434,7 +504,7 @@ class FixedSide:
             if topic_filter not in delegated:
                 self._topics.set(mobile, topic_filter, {})
         for record in left:
-            if isinstance(record.body, EventBody):
+            if isinstance(record.body, EventBody) and not record.body.is_missed:
                 body = record.body._replace(is_again=record.body.is_again or record.is_sent)
                 mobile.stream.put(PublicationKind.NOTIFY, body, now)
         for callback in self.attached.of(mobile.broker_id):

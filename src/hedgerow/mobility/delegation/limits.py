@@ -21,6 +21,7 @@ MAX_ENTRIES = 100_000  # subscriptions in them
 MAX_EXPECTED = 100_000  # clients that mobile brokers say are on their way to a fixed one
 MIN_EXPECTED = 1_000  # of one user or address, while there is room; otherwise as many as it leaves free
 ORDINARY_CHARS = 256  # of a client's user: a longer one counts as several clients
+MAX_HAD = 2_000  # events of which it is told that a client has got them, when its session goes elsewhere
 MAX_UNDONE = 100_000  # changes of topics that a mobile broker's events have yet to catch up with
 MAX_HELD = 10_000  # events of one mobile broker that clients at the fixed one have not acknowledged
 MAX_FIXED_BROKERS = 4  # that a mobile broker has dealings with: this one, and those that it is leaving

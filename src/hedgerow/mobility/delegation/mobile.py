@@ -19,8 +19,10 @@ from hedgerow.mobility.delegation.events import (
     DelegationStats,
     Introduced,
     Left,
+    MissedWhileAway,
     Notification,
     Recovered,
+    RoamingTold,
     TakenOver,
 )
 from hedgerow.mobility.delegation.limits import (
@@ -45,6 +47,7 @@ from hedgerow.mobility.delegation.publications import (
     PublicationKind,
     Registration,
     Registrations,
+    Roaming,
     Serving,
     StreamHeader,
     Unsubscription,
@@ -333,6 +336,23 @@ class MobileSide:
         """These waited here for a client that is at the fixed broker now."""
         self.notifier.hand_on(callback, qos, undelivered, now, is_again)
 
+    def roam(self, body: Roaming, now: float, fixed_id: str | None = None) -> bool:
+        """Of a session on its way; to the fixed broker that supports this one, unless it is another."""
+        uplink = self.current if fixed_id is None else self.uplinks.get(fixed_id)
+        if uplink is not None:
+            uplink.stream.put(PublicationKind.ROAMING, body, now)
+        return uplink is not None
+
+    def miss(self, fixed_id: str, callback: str, delivery: tuple[Message, int, bool], now: float) -> bool:
+        """What waited here for a client, at this QoS, and whether it may have got it; False: no room, yet."""
+        uplink = self.uplinks.get(fixed_id)
+        message, qos, is_again = delivery
+        if uplink is None or not uplink.stream.has_room(message):
+            return False
+        event = EventBody(message, ((callback, qos),), is_again=is_again, is_missed=True)
+        uplink.stream.put(PublicationKind.EVENT, event, now)
+        return True
+
     # What fixed brokers write
 
     def receive_publication(self, fixed_id: str, publication: Message, now: float) -> None:
@@ -359,14 +379,21 @@ class MobileSide:
                 self._receive_event(uplink, kind, header, body, now)
             else:
                 self._receive_agreement(uplink, kind, header, body, now)
+            for written, told in uplink.postponed.take(uplink.stream.content.received):
+                self._events.append(RoamingTold(fixed_id, told, written))
             self._advance(now)
 
     def _receive_event(
         self, uplink: Uplink, kind: PublicationKind, header: StreamHeader, body: Body, now: float
     ) -> None:
         uplink.advance(header.other_acknowledged, self.registries)
-        if isinstance(body, EventBody):
+        if isinstance(body, EventBody) and body.is_missed:
+            body.message.expire_from(now)
+            self._events.append(MissedWhileAway(uplink.fixed_id, body, header.number))
+        elif isinstance(body, EventBody):
+            self.notifier.reading = header.number
             self.notifier.notify(uplink, uplink is self.current, body, header.acknowledged, now)
+            self.notifier.reading = 0
         for record in uplink.stream.acknowledged(kind, header):
             uplink.forget(record, self.notifier.away)
         self._catch_up(uplink)
@@ -398,6 +425,8 @@ class MobileSide:
                     self._handle_recovered(uplink, registration, header.acknowledged, now)
             case Serving():
                 self._travellers.handle_serving(uplink, body, header.acknowledged)
+            case Roaming() if addresses.owner_of(body.callback) == self.broker_id:
+                uplink.postponed.add(header.other, body)
 
     def _handle_hello(self, uplink: Uplink, header: StreamHeader, hello: HelloBody, now: float) -> None:
         is_new = uplink.stream.receive_hello(header, hello, now)
@@ -423,6 +452,7 @@ class MobileSide:
             self._drop(uplink)
             return
         uplink.stream.begin_anew()
+        uplink.postponed.clear()
         uplink.know_nothing(self.registries)
         self._tell_own(uplink, self.registries, now)
         uplink.introduced = uplink.stream.process.number

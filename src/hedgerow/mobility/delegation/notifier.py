@@ -38,6 +38,8 @@ class Notifier:
         """Clients that are at a fixed broker."""
         self.published = 0
         self.deliveries: list[Notification] = []
+        self.reading = 0
+        """Which event of the fixed broker's is being read."""
 
     def call_back(self, uplink: Uplink) -> None:
         """No client is there any more."""
@@ -201,7 +203,9 @@ class Notifier:
 
     def _deliver(self, message: Message, wanted: Mapping[str, int], is_again: bool = False) -> None:
         if wanted:
-            self.deliveries.append(Notification(message, tuple(wanted.items()), is_again))
+            self.deliveries.append(
+                Notification(message, tuple(wanted.items()), is_again, number=self.reading)
+            )
 
     def hand_on(
         self, callback: str, qos: int, undelivered: Sequence[Message], now: float, is_again: bool = False

@@ -17,6 +17,7 @@ suffixes, and what we add to carry them safely:
     serving                           both    a callback, and whether its client is with the sender
     serving/subscription              fixed   what a client that is there subscribes to
     serving/unsubscription            fixed   topic filter, callback: it does so no more
+    roaming                           both    a step of a client's session to another broker (`Roaming`)
     hello, acknowledge, nothing,      both    the stream's own (`stream.py`)
     events/acknowledge
 """
@@ -26,7 +27,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from hedgerow.message import Message
+from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation.bloom import CountingBloomFilter
 
 PLAN_PREFIX = "$hedgerow/plan/"  # and the id of the mobile broker that is to follow the plan
@@ -50,6 +51,7 @@ class PublicationKind(IntEnum):
     UNSUBSCRIPTION = 15
     EVENTS_ACKNOWLEDGE = 16
     ADDRESSES = 17
+    ROAMING = 18
 
 
 ACTIONS = {
@@ -70,6 +72,7 @@ ACTIONS = {
     PublicationKind.UNSUBSCRIPTION: "serving/unsubscription",
     PublicationKind.EVENTS_ACKNOWLEDGE: "events/acknowledge",
     PublicationKind.ADDRESSES: "delegate/addresses",
+    PublicationKind.ROAMING: "roaming",
 }
 EVENTS = {PublicationKind.EVENT, PublicationKind.NOTIFY}
 """Of the content plane: the events themselves, under their own topics."""
@@ -85,10 +88,9 @@ UNNUMBERED = {
 }
 """What is taken without a number in a stream, too, as the document has it."""
 OF_GUESTS = {PublicationKind.SUBSCRIPTION, PublicationKind.UNSUBSCRIPTION}
-FROM_FIXED = (
-    OF_STREAM | OF_GUESTS | {PublicationKind.RECOVERED, PublicationKind.NOTIFY, PublicationKind.SERVING}
-)
-FROM_MOBILE = OF_STREAM | (set(PublicationKind) - FROM_FIXED) | {PublicationKind.SERVING}
+OF_BOTH = {PublicationKind.SERVING, PublicationKind.ROAMING}
+FROM_FIXED = OF_STREAM | OF_GUESTS | OF_BOTH | {PublicationKind.RECOVERED, PublicationKind.NOTIFY}
+FROM_MOBILE = OF_STREAM | OF_BOTH | (set(PublicationKind) - FROM_FIXED)
 
 
 class StreamHeader(NamedTuple):
@@ -172,6 +174,46 @@ class Serving(NamedTuple):
     """As whom the client logged in at its mobile broker, which says so when the client is on its way."""
 
 
+class RoamingStep(IntEnum):
+    """Of the way of a session from one broker to another."""
+
+    HERE = 1
+    """From a mobile broker: the client is connected there, and what is kept for it elsewhere is to come."""
+    NONE = 2
+    """Nothing is to come: the answer to HERE, to OFFER if it is not taken, and to GIVE."""
+    OFFER = 3
+    """Its subscriptions. Whoever offers goes on serving it until the other side is READY."""
+    READY = 4
+    """The other side is subscribed: the rest is to come."""
+    END = 5
+    """All that waited has been written, as events that were missed."""
+    KEPT = 6
+    """And it is kept: whoever offered has it no more."""
+    GIVE = 7
+    """From a fixed broker: the client is elsewhere, and what is kept for it is to be offered."""
+
+
+class Roaming(NamedTuple):
+    callback: str
+    """As the mobile broker names the client, whichever side writes."""
+    step: RoamingStep
+    number: int
+    """Of the HERE or the OFFER that it is about. With GIVE: of the last HERE that is known."""
+    username: str | None = None
+    """With HERE and OFFER: as whom the client proved itself."""
+    is_more: bool = False
+    """With HERE: the client has begun anew. With OFFER: more subscriptions follow. With END, and with NONE
+    as the answer to HERE: another mobile broker may have more. With GIVE: it is to be ended instead."""
+    expiry_s: int = 0
+    """With OFFER: so long the session lasts without its client."""
+    subscriptions: tuple[GuestSubscription, ...] = ()
+    """With OFFER."""
+    had: tuple[MessageId, ...] = ()
+    """With END: what the client has got lately, and another broker may have as well."""
+    written: int = 0
+    """With NONE as the answer to HERE: how many events had been written before HERE was read."""
+
+
 class EmptyBody(NamedTuple):
     pass
 
@@ -188,6 +230,8 @@ class EventBody(NamedTuple):
     """It was matched before, and only its way changed: its subscriber is with the receiver now."""
     is_again: bool = False
     """It was written before, to a fixed broker that was lost: whoever was there may have got it."""
+    is_missed: bool = False
+    """It waited for a client whose session comes from elsewhere, and is part of that."""
 
 
 Body = (
@@ -198,6 +242,7 @@ Body = (
     | Unsubscription
     | GuestSubscription
     | Serving
+    | Roaming
     | EmptyBody
     | EventBody
 )

@@ -58,6 +58,7 @@ from hedgerow.mobility.delegation.publications import (
     HelloBody,
     PublicationKind,
     Registrations,
+    Roaming,
     StreamHeader,
 )
 
@@ -476,6 +477,9 @@ def _size(body: Body) -> int:
             return RECORD_BYTES * (1 + len(body.added) + len(body.removed))
         case Filters():
             return RECORD_BYTES * (1 + len(body.topic_filters)) + sum(map(len, body.topic_filters))
+        case Roaming():
+            filters = (each.topic_filter for each in body.subscriptions)
+            return RECORD_BYTES * (1 + len(body.subscriptions) + len(body.had)) + sum(map(len, filters))
     return RECORD_BYTES
 
 

@@ -11,6 +11,7 @@ from hedgerow.broker.pool import Pool
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.events import DelegationEvent, Registered, Unregistered
 from hedgerow.mobility.delegation.limits import MIN_TOPIC_BYTES
+from hedgerow.mobility.delegation.postponed import Postponed
 from hedgerow.mobility.delegation.stream import Stream
 from hedgerow.topics import TopicTree, matches
 
@@ -47,6 +48,9 @@ class Mobile:
     undone: deque[tuple[int, str, dict[str, int]]] = field(default_factory=deque)
     """Number of the process plane, topic filter, and who was registered for it before: for events that were
     written earlier and are read later."""
+
+    postponed: Postponed = field(default_factory=Postponed)
+    """What it said of sessions, and events are yet to come that it wrote before."""
 
     def __post_init__(self) -> None:
         self.own = addresses.of_broker(self.broker_id)

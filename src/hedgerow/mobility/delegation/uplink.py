@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hedgerow.message import MessageId
+from hedgerow.mobility.delegation.postponed import Postponed
 from hedgerow.mobility.delegation.publications import PublicationKind, Registrations
 from hedgerow.mobility.delegation.registries import Registries, Registry
 from hedgerow.mobility.delegation.stream import Record, Stream
@@ -46,6 +47,8 @@ class Uplink:
     """Clients that were there while something was unsettled: it may have been delivered to them there."""
     reclaimed: set[tuple[str, str]] = field(default_factory=set)
     """Events (ids) that were to follow these clients there, and were delivered here after all."""
+    postponed: Postponed = field(default_factory=Postponed)
+    """What it said of sessions, and events are yet to come that it wrote before."""
     down_at: float | None = None
     is_lost: bool = False
     introduced: int | None = None
@@ -125,7 +128,7 @@ class Uplink:
 
     def forget(self, record: Record, away: Mapping[str, Uplink]) -> None:
         """It is settled."""
-        if record.kind == PublicationKind.EVENT:
+        if record.kind == PublicationKind.EVENT and not record.event.is_missed:
             event = record.event
             assert event.message.id is not None
             if not event.is_handed_on:

@@ -13,6 +13,8 @@ from hedgerow.mqtt.extension import parse_address
 from hedgerow.node.authority import authority
 from hedgerow.node.broker_urls import BrokerUrl, is_unspecified, read_broker_url, unique
 from hedgerow.node.values import (
+    AT_RELOAD,
+    AT_RESTART,
     Address,
     Key,
     duration_within,
@@ -112,7 +114,8 @@ def read_duration(low: float, high: float) -> Callable[[object, Path], float]:
 
 def _key(name: str, flag: str, metavar: str, read: Callable[[object, Path], Any], help_text: str) -> Key:
     repeated = read in (read_fixed_urls, read_broker_ids, read_client_addresses)
-    return Key(f"mobility.{name}", flag, metavar, read, help_text, repeated)
+    takes_effect = AT_RELOAD if name in ("fixed", "fixed_file") else AT_RESTART
+    return Key(f"mobility.{name}", flag, metavar, read, help_text, repeated, takes_effect=takes_effect)
 
 
 MOBILITY_KEYS = (

@@ -507,7 +507,8 @@ class Client:
 
         PUBACK and PUBREC leave in the order of the messages (MQTT-4.6.0-2), whatever the order of
         these calls. A QoS 1 message of an earlier connection is not acknowledged any more: the
-        server sends it again.
+        server sends it again. A copy of it that another server has sent (`successor`) is: that
+        client is to be told as well.
         """
         self._receiver.acknowledge(message)
 

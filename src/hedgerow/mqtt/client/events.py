@@ -56,6 +56,11 @@ class ConnectOptions:
     """Of these ids: another one for each life of the client, since their sequences begin anew."""
 
     @property
+    def shows_password(self) -> bool:
+        """Does CONNECT hold what proves who we are?"""
+        return self.password is not None or "authentication_data" in self.properties
+
+    @property
     def identifies(self) -> bool:
         """Do publications have ids? Only MQTT 5 has a place for them."""
         return self.origin is not None and self.version == MQTT_5
@@ -82,14 +87,21 @@ class Refused:
 class Receipt:
     """A received QoS 1 or 2 message whose handshake is not over."""
 
-    __slots__ = ("acknowledged", "awaited", "packet_id", "qos", "refusal")
+    __slots__ = ("acknowledged", "awaited", "copy_of", "is_void", "packet_id", "qos", "refusal")
 
     def __init__(self, packet_id: int, qos: int, acknowledged: bool) -> None:
         self.packet_id = packet_id
         self.qos = qos
         self.acknowledged = acknowledged  # by the application
+        self.copy_of: Receipt | None = None  # which came first, and is the one that the application has
+        self.is_void = False  # Its connection is over, and the server is to send the message again.
         self.awaited = False  # by the server: received on this connection, PUBACK or PUBREC not sent
         self.refusal = b""  # what the server gets in the place of PUBACK or PUBREC, and no PUBREL follows
+
+    @property
+    def is_done(self) -> bool:
+        """Is the application done with the message?"""
+        return self.acknowledged or (self.copy_of is not None and self.copy_of.acknowledged)
 
 
 @dataclass(slots=True)

@@ -206,9 +206,11 @@ class Receiver:
         self._connection = self.sightings.begin()
         # In a resumed session the server sends QoS 1 again; of QoS 2 the application has each already.
         kept = [receipt for receipt in self._receipts.values() if session_present and receipt.qos == 2]
+        for receipt in self._receipts.values():
+            receipt.is_void = True
         self._receipts = {receipt.packet_id: receipt for receipt in kept}
         for receipt in kept:
-            receipt.awaited = False
+            receipt.awaited = receipt.is_void = False
 
     def handle_publish(
         self, first_byte: int, data: bytes, start: int, stop: int, now: float, events: list[Event]
@@ -224,7 +226,7 @@ class Receiver:
             return
         is_new = self._answer(message)
         if message.id is not None and self.sightings.is_repeated(message, self._connection, self.has_asked):
-            self.acknowledge(message)
+            self._send_acknowledgements()
         elif is_new:
             events.append(message)
 
@@ -251,7 +253,7 @@ class Receiver:
         message.id = parse_id(message_id)
         is_new = not message.qos or self._answer(message)
         if self.sightings.is_again(message, self._connection, self.has_asked):
-            self.acknowledge(message)
+            self._send_acknowledgements()
         elif is_new:
             events.append(message)
 
@@ -301,7 +303,7 @@ class Receiver:
 
     def _send_acknowledgements(self) -> None:
         awaited = self._awaited
-        while awaited and awaited[0].acknowledged and not self._holding:
+        while awaited and awaited[0].is_done and not self._holding:
             receipt = awaited.popleft()
             receipt.awaited = False
             packet_id = receipt.packet_id.to_bytes(2, "big")

@@ -26,7 +26,8 @@ class Sightings:
         return self._connections
 
     def is_again(self, message: MessageReceived, connection: int, has_asked: bool) -> bool:
-        """Has the application had it, and is done with it?
+        """Has the application got it? Then this copy is acknowledged as soon as the application is done with
+        that one, by whichever connection it came.
 
         `has_asked`: the application subscribed on this connection, so what is retained is an answer to that.
         """
@@ -41,14 +42,25 @@ class Sightings:
         before, receipt = seen
         if message.retain and (before == connection or has_asked):
             return False
-        return receipt is None or receipt.acknowledged
+        copy = message.receipt
+        if receipt is None:
+            if copy is not None:
+                copy.acknowledged = True
+            return True
+        if receipt.is_void and not receipt.acknowledged:
+            # It came by a connection that was lost, and this is the server's next attempt.
+            self._seen[message.id] = connection, copy
+            return False
+        if copy is not None and copy is not receipt:
+            copy.copy_of = receipt
+        return True
 
     def is_repeated(self, message: MessageReceived, connection: int, has_asked: bool) -> bool:
         """As `is_again`, of a server that may send one message for each subscription that matches it: on one
         connection only what is marked is a copy."""
         seen = self._seen.get(message.id) if message.id is not None else None
-        is_of_another = seen is not None and (message.dup or seen[0] != connection)
-        return self.is_again(message, connection, has_asked) and is_of_another
+        is_for_another = seen is not None and seen[0] == connection and not message.dup
+        return not is_for_another and self.is_again(message, connection, has_asked)
 
 
 def parse_id(text: str) -> MessageId | None:

@@ -95,6 +95,7 @@ class MulticastEndpoint:
         self._untaken_bytes = 0
         self._is_gathering = False
         self._gathered = 0
+        self._keys: Keyring | None = None
         self._hearing: set[str] = set()
         self._publishing: set[str] = set()
         # Made by `start`.
@@ -141,7 +142,7 @@ class MulticastEndpoint:
 
     async def start(self) -> None:
         """Open the sockets. Raises ConfigError saying what this machine or its network lacks."""
-        keys = self.read_keys()
+        keys = self._keys = self.read_keys()
         # From before the first look at the interfaces, so that no change is missed.
         self._watch = InterfaceWatch(self._look_at_interfaces)
         try:
@@ -194,7 +195,8 @@ class MulticastEndpoint:
         if options.has_names(ip):
             mdns.check_port(ip)
             groups = IPV4_GROUPS if ip == 4 else ipv6_groups(SCOPES[options.scope])
-            self.groups = topics = NamedGroups(groups, random.SystemRandom().random)
+            prints = None if self._keys is None else self._keys.prints
+            self.groups = topics = NamedGroups(groups, random.SystemRandom().random, prints=prints)
         else:
             self.groups = ComputedGroups(options.scope)
         self.receivers = Receivers(self._choice, options.port, self.stats, self._read)
@@ -264,7 +266,11 @@ class MulticastEndpoint:
     def set_keys(self, keys: Keyring | None) -> None:
         """Those that `read_keys` has read again."""
         if self.options.key_file is not None:
+            self._keys = keys
             self.member.set_keys(keys)
+            if isinstance(self.groups, NamedGroups):
+                self.groups.set_prints(None if keys is None else keys.prints, self.clock())
+                self.multicast_dns.flush()
             self.flush()
 
     def read_keys(self) -> Keyring | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import hedgerow
+from hedgerow.federation.config import ASSUME_NOTHING
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
 from hedgerow.federation.state import HOME_STATE_TOPIC
 from hedgerow_workshop.bench import BenchError, end_to_end
@@ -91,6 +92,7 @@ def start_bridges(bench: EndToEnd, hops: int, traffic: EndToEndTraffic, stack: E
 
 def sidecar_arguments(number: int, brokers: list[Child]) -> list[str]:
     words = ["federate", "--broker", url(brokers[number]), "--id", node_id(number)]
+    words += ["--assume", ASSUME_NOTHING]  # It is there before all clients.
     return [*words, *(neighbour(brokers[number + 1]) if number + 1 < len(brokers) else ())]
 
 

@@ -75,6 +75,20 @@ class SensorDialect:
         return PACKET
 
 
+class EchoDialect(SensorDialect):
+    """An echo answers the publisher and nobody else."""
+
+
+def _publisher(child: Child, subscriber: socket.socket, stack: ExitStack) -> socket.socket:
+    """Where it can be, a socket that subscribes to nothing: what comes back unchanged from a subscriber's
+    port is a loop to a node."""
+    if isinstance(child.dialect, EchoDialect):
+        return subscriber
+    publisher = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    publisher.connect(("127.0.0.1", child.port))
+    return publisher
+
+
 def _hedgerow_command(port: int, directory: Path) -> list[str]:
     off = [word for scheme in ("mqtt", "ws", "http") for word in (f"--{scheme}", "off")]
     return [sys.executable, "-m", "hedgerow", "up", *off, "--udp", f"127.0.0.1:{port}"]
@@ -85,21 +99,24 @@ def _bare_command(port: int, directory: Path, *words: str) -> list[str]:
 
 
 def _announcing(
-    name: str, version: Callable[[], str | None], command: Callable[[int, Path], list[str]]
+    name: str,
+    version: Callable[[], str | None],
+    command: Callable[[int, Path], list[str]],
+    dialect: SensorDialect | None = None,
 ) -> BrokerKind:
     """A UDP broker that chooses its port itself.
 
     A socket that asks at a port that nobody has yet may get the same port: then it hears itself, and takes
     that for the broker.
     """
-    return BrokerKind(name, SensorDialect(), version, command, announces_port=True)
+    return BrokerKind(name, dialect or SensorDialect(), version, command, announces_port=True)
 
 
 SENSOR_BROKERS = {
     broker.name: broker
     for broker in (
         _announcing(OURS, BROKERS[OURS].version, _hedgerow_command),
-        _announcing("echo", lambda: "", _bare_command),
+        _announcing("echo", lambda: "", _bare_command, EchoDialect()),
         _announcing("fan-out", lambda: "", lambda *given: _bare_command(*given, "fan-out")),
     )
 }
@@ -107,8 +124,7 @@ PEERS = ("echo", "fan-out")
 
 
 class PacketLoad:
-    """Packets from one socket to all of them, and back: the first subscriber is the publisher too, as an
-    echo needs it."""
+    """Packets from one publisher to all subscribers."""
 
     def __init__(self, child: Child, subscribers: int, stack: ExitStack, lost_s: float = LOST_S) -> None:
         self.lost = 0
@@ -121,7 +137,7 @@ class PacketLoad:
             each.settimeout(None)
             # The kernel's own time limit: Python's would add a poll() to every receive.
             each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        self._send_chunk = _chunk_sender(self._sockets[0])
+        self._send_chunk = _chunk_sender(_publisher(child, self._sockets[0], stack))
         self._buffer = bytearray(2 * len(PACKET))
 
     def run(self, seconds: float) -> tuple[int, float, float]:
@@ -212,7 +228,7 @@ def latency(bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind]) ->
     def prepare(broker: BrokerKind, stack: ExitStack) -> LatencyPair:
         child = stack.enter_context(bench.running(broker))
         connection = stack.enter_context(child.dialect.connect(child.port, "subscriber"))
-        pair = LatencyPair(connection, connection, PACKET, PACKET, b"")
+        pair = LatencyPair(_publisher(child, connection, stack), connection, PACKET, PACKET, b"")
         pair.one_at_a_time(bench.plan.warm_up_s)
         return pair
 

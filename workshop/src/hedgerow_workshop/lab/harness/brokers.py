@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from hedgerow.errors import ConfigError
+from hedgerow.federation.config import ASSUME_NOTHING
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
 from hedgerow_workshop.lab.harness.programs import LabError, LabProgram
 from hedgerow_workshop.programs import find_program, free_port
@@ -162,6 +163,8 @@ class Sidecar(LabProgram):
     def start(self, broker: BrokerProgram, neighbours: list[str]) -> None:
         words = ["federate", "--id", self._node, "--broker", broker.url, *neighbours]
         words += ["--data", str(self.directory / "data")]
+        # It is there before all clients: everything would come for some seconds, and be measured.
+        words += ["--assume", ASSUME_NOTHING]
         self.launch([sys.executable, "-m", "hedgerow", *words])
 
     def end(self) -> None:

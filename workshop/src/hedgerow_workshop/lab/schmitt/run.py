@@ -16,9 +16,10 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -31,7 +32,7 @@ from hedgerow_workshop.lab.schmitt.agent import AgentProgram, bridge_states
 from hedgerow_workshop.lab.schmitt.brokers import Fleet, static_section
 from hedgerow_workshop.lab.schmitt.clients import FIRST_TOPIC, BridgedClients, publish
 from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, SchmittSpec, StepTaken
-from hedgerow_workshop.lab.schmitt.timeline import GOES, Step, Timeline, read_timeline
+from hedgerow_workshop.lab.schmitt.timeline import GOES, RETURNS, Step, Timeline, read_timeline
 
 FIRST_S = 20.0  # until every subscriber has heard the publisher
 FIRST_INTERVAL_S = 0.05
@@ -65,6 +66,7 @@ class BridgedRun:
             await self._carry_out(publisher)
             await self._settle()
             self.record.agent = self._agent.events()
+            self.record.happened = seen_first(self.record.happened, self.record.agent)
             if self._spec.kind != OURS and self.record.agent:
                 self.record.bridges = bridge_states(self.record.agent)  # its own processes carry them
 
@@ -152,6 +154,26 @@ class BridgedRun:
             return is_complete and self._clock() > heard_at + QUIET_S
 
         await wait_until(is_settled, self._timeline.settle_s, self._check)
+
+
+def seen_first(happened: Sequence[StepTaken], agent: Sequence[Mapping[str, Any]]) -> list[StepTaken]:
+    """The steps, with a broker's return at the time at which the agent found it, if we saw it after that.
+
+    On a busy machine we may see it last, and what the agent does then belongs to the return.
+    """
+    steps: list[StepTaken] = []
+    for step in happened:
+        since = steps[-1].at if steps else 0.0
+        found = [
+            float(event["time"])
+            for event in agent
+            if event["event"] == "broker_found"
+            and event["broker"] == step.broker
+            and since < event["time"] < step.at
+        ]
+        is_late = step.does == RETURNS and found
+        steps.append(step._replace(at=min(found)) if is_late else step)
+    return steps
 
 
 async def perform(spec: SchmittSpec, timeline: Timeline, seconds: float, directory: Path) -> SchmittRecord:
