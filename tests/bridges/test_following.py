@@ -196,6 +196,31 @@ def test_one_that_was_new_while_there_was_no_link_brings_it_too(network: Network
     assert publications(came) == [("b/1", b"b", 1, True)]
 
 
+def test_what_a_wider_filter_has_brought_does_not_come_again(network: Network, north: Node) -> None:
+    """The clients there would hear it twice."""
+    bridge, far = join(network, north)
+    bridge.listen("#")
+    north.publish("a/1", b"1", retain=True)
+    assert publications(answer(far)) == [("a/1", b"1", 1, True)]
+    bridge.listen("a/#")
+    bridge.stop_listening_to("#")
+    north.publish("a/2", b"2", retain=True)
+    assert publications(answer(far)) == [("a/2", b"2", 1, True)]
+    bridge.listen("a/+", qos=1)
+    assert publications(answer(far)) == []
+
+
+def test_a_broker_that_knows_nothing_is_told_each_value_once(network: Network, north: Node) -> None:
+    north.publish("a/1", b"1", retain=True)
+    north.publish("b", b"2", retain=True)
+    scripts = network.script("far")
+    bridge = follow(north)
+    for topic_filter in ("a/+", "#", "a/#", "b"):
+        bridge.listen(topic_filter)
+    told = publications(connect(network, scripts[0]))
+    assert sorted(told) == [("a/1", b"1", 1, True), ("b", b"2", 1, True)]
+
+
 def test_what_just_went_by_goes_to_a_filter_that_is_new(network: Network, north: Node) -> None:
     network.add("south")
     north.bridge("# both 1", name="other", address="south")

@@ -93,18 +93,24 @@ class FollowingBridge(Bridge):
             return False
         broker, connection = self.broker, self.connection
         subscription = Subscription(topic_filter, qos, True, self.section.bridge_outgoing_retain)
-        if known is None:
+        # What a wider one listens to the far broker has got, or will: its clients would hear it twice.
+        is_new = known is None and not any(wide != topic_filter for wide in self._wider(topic_filter, qos))
+        if is_new:
             was_admitted = self.admission.was_admitted
             # Its values are told below; an old one would replace what the far broker's own clients have set.
             send_recent(broker, self.session, subscription, was_admitted, with_past_values=False, since=since)
         add_subscription(broker, self.session, subscription, since)
         self._listening.set(topic_filter, topic_filter, qos)
-        if known is None and self.is_up and connection is not None:
+        if known is None and not self.is_up:
+            self._new_here[topic_filter] = subscription
+        elif is_new and connection is not None:
             queue_retained(broker, connection, subscription, None)
             pump(broker, connection)
-        elif known is None:
-            self._new_here[topic_filter] = subscription
         return True
+
+    def _wider(self, topic_filter: str, qos: int) -> list[str]:
+        """What is listened to at that QoS and covers the filter, itself included."""
+        return [wide for wide, wide_qos in self._listening.match_wider(topic_filter) if wide_qos >= qos]
 
     def stop_listening_to(self, topic_filter: str) -> None:
         """What waits for the far broker still goes there."""
@@ -118,7 +124,13 @@ class FollowingBridge(Bridge):
     def _untold(self, connection: FarConnection) -> list[Subscription]:
         new = list(self._new_here.values())
         self._new_here.clear()
-        return super()._untold(connection) or new
+        untold = super()._untold(connection) or new
+        told = {each.topic_filter for each in untold}
+        return [
+            each
+            for each in untold
+            if told.isdisjoint(set(self._wider(each.topic_filter, each.qos)) - {each.topic_filter})
+        ]
 
     def name_there(self, topic: str) -> str | None:
         return None if is_reserved(topic) else topic
