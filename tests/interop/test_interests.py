@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from hedgerow.federation.interests.counts import UPTIME_TOPIC
 from hedgerow.federation.interests.events import (
     MOSQUITTO_LINES,
+    EverythingUntilKnown,
     InterestEvent,
     InterestsForgotten,
+    LeavingNotLogged,
     LogSilent,
     SystemTopicsSilent,
     UnknownSubscriptions,
 )
-from hedgerow.federation.interests.interests import Interests
+from hedgerow.federation.interests.interests import EVERYTHING, Interests
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from tests.conftest import StartMosquitto
@@ -34,7 +37,7 @@ LOG = ("log_type none", *MOSQUITTO_LINES, "log_type information", SOON)  # The l
 
 
 class Sidecar:
-    def __init__(self, *assume: str, live_within_s: float = 30.0) -> None:
+    def __init__(self, *assume: str, live_within_s: float = 30.0, until_known: tuple[str, ...] = ()) -> None:
         self.ahead_s = 0.0
         """What a test has its clock skip, while it is not connected."""
         self.interests = Interests(
@@ -46,6 +49,8 @@ class Sidecar:
             grace_s=GRACE_S,
             live_within_s=live_within_s,
             unknown_s=0.1,
+            probed_within_s=0.3,
+            until_known=until_known,
         )
         self.wanted: set[str] = set()
         self.events: list[InterestEvent] = []
@@ -83,6 +88,10 @@ class Sidecar:
             message = self._peer.inbox[self._read]
             self._read += 1
             self.interests.receive(message.topic, bytes(message.payload), message.retain, self.now)
+        if self.interests.take_probe():
+            with self.client(f"{OWN}-log") as probe:
+                probe.unsubscribe("nothing")
+            self.interests.probed(True, self.now)
         if self.interests.deadline <= self.now:
             self.interests.handle_timer(self.now)
         for topic_filter, is_wanted in self.interests.take_changes():
@@ -165,6 +174,23 @@ def test_a_broker_without_the_lines_of_configuration(mosquitto: StartMosquitto) 
     sidecar = Sidecar(live_within_s=0.5)
     with sidecar.at(mosquitto(SOON)):
         sidecar.says(LogSilent)
+
+
+@pytest.mark.parametrize(
+    ("missing", "more"),
+    [("log_type notice", ()), ("log_type unsubscribe", ()), ("", ("connection_messages false",))],
+)
+def test_a_broker_whose_log_does_not_tell_who_leaves(
+    mosquitto: StartMosquitto, missing: str, more: tuple[str, ...]
+) -> None:
+    sidecar = Sidecar(until_known=EVERYTHING)
+    with sidecar.at(mosquitto(*(line for line in LOG if line != missing), *more)):
+        sidecar.says(EverythingUntilKnown)
+        event = sidecar.says(LeavingNotLogged)
+        assert (missing or "leave connection_messages on") in str(event)
+        rounds = len(sidecar.uptimes())
+        sidecar.wait(lambda: len(sidecar.uptimes()) > rounds + 1, "a count")
+        assert sidecar.wanted == {"#"}
 
 
 def test_a_broker_whose_rights_withhold_the_log(mosquitto: StartMosquitto, tmp_path: Path) -> None:

@@ -5,10 +5,14 @@ the filters of the home's clients, which `Interests` learns; with that they are 
 broker, and so the federator announces them. Into the node come the filters that any neighbour is to get.
 Beside its messages the same connection carries the tunnels of those who dialled the home. That this federator
 is there is its notification, retained and left as its will.
+
+A second, short connection shows at once whether the broker's log tells of clients that leave
+(`log_probe.py`); `dial_probe` opens it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from hedgerow.bridges.following import FollowingBridge
@@ -60,6 +64,7 @@ class Home:
         self._broker = federation.broker
         self._bridge = bridge
         self._interests = interests
+        self.dial_probe: Callable[[], None] = lambda: self.probed(has_left=False)
         self.is_connected = False
         self._leave_at: dict[str, float] = {}  # filters that no neighbour has now, the first to go first
         self._tunnels = TunnelSet(
@@ -125,6 +130,11 @@ class Home:
         self._interests.log.note(NEIGHBOUR_PREFIX + tunnel.peer, filters_of(tunnel.peer))
         return self._broker.open(self._broker.now, f"tunnel of {tunnel.peer}", True, None, "tunnel")
 
+    def probed(self, has_left: bool) -> None:
+        """The short connection is over, or never came to be."""
+        self._interests.probed(has_left, self._broker.now)
+        self._federation.has_work = True  # of the next deadline
+
     # What follows
 
     def serve(self) -> list[InterestEvent | RightMissing]:
@@ -133,6 +143,8 @@ class Home:
                 self._bridge.listen(topic_filter, since=self._interests.since(topic_filter))
             else:
                 self._bridge.stop_listening_to(topic_filter)
+        if self._interests.take_probe():
+            self.dial_probe()
         return [*self._interests.take_events(), *self._rights.take_events()]
 
     @property

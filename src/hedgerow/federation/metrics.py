@@ -45,7 +45,6 @@ OVERLAY_COUNTERS = {
 SUBSCRIPTION_LOG_COUNTERS = {
     "lines": "Lines of the broker's log that told of subscriptions.",
     "notices": "Lines of the broker's log about connections.",
-    "unseen": "Clients that subscribed and were not seen to connect.",
     "early": "Lines before this node's own subscription was seen.",
     "cut": "Lines that the broker had cut.",
     "unreadable": "Lines that could not be read.",

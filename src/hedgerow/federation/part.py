@@ -27,6 +27,7 @@ from hedgerow.federation.home import Home
 from hedgerow.federation.interests.interests import EVERYTHING, Interests
 from hedgerow.federation.io.discovery import NodeDiscovery, own_urls
 from hedgerow.federation.io.home_section import home_section
+from hedgerow.federation.log_probe import LogProbe
 from hedgerow.federation.mesh.meshes import FilterState
 from hedgerow.federation.neighbour_connection import NeighbourConnection
 from hedgerow.federation.neighbour_session import Keeping
@@ -143,11 +144,21 @@ class FederationPart(Part):
             user=home.username,
             remembered=bridge.listened,
         )
-        Home(self.machine, bridge, self.interests)
+        beside = Home(self.machine, bridge, self.interests)
+        beside.dial_probe = partial(self._dial_log_probe, beside, home)
         if self.gateway is not None:
             for topic_filter in DOCUMENT_FILTERS:
                 bridge.watch(topic_filter, self.gateway.hear, DOCUMENT_QOS)
         bridge.on_refused_by_node = partial(self._refused_by_node, home)
+
+    def _dial_log_probe(self, beside: Home, url: BrokerUrl) -> None:
+        password = None if url.password is None else url.password.encode()
+
+        def open_connection(link: FarLink, now: float) -> LogProbe:
+            return LogProbe(self.node.broker, now, str(url), url.username, password, beside.probed)
+
+        place = Place(str(url), url.host, url.port, open_connection, self._make_tls if url.is_tls else None)
+        self._dialler.dial(LogProbe, [place], lambda reason: beside.probed(has_left=False))
 
     def _refused_by_node(self, home: BrokerUrl, node_id: str) -> None:
         what = f"{home} is the Hedgerow node {node_id}, which federates itself"

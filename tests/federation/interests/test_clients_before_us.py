@@ -12,15 +12,23 @@ from hedgerow.federation.interests.events import (
     UnknownSubscriptions,
 )
 from hedgerow.federation.interests.interests import EVERYTHING, LINGER_S, UNKNOWN_S, Interests
-from hedgerow.federation.interests.log_lines import NOTICE_TOPIC, SUBSCRIBE_TOPIC
+from hedgerow.federation.interests.log_lines import NOTICE_TOPIC, SUBSCRIBE_TOPIC, UNSUBSCRIBE_TOPIC
+from hedgerow.federation.interests.subscription_log import LEAVING_TOPICS
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.rates import Allowance
 from tests.federation.interests.test_interests import OWN, Home
 
 
-def home(*assume: str, remembered: tuple[str, ...] = (), allowance: Allowance | None = None) -> Home:
-    return Home(*assume, remembered=remembered, until_known=EVERYTHING, new_filters=allowance)
+def home(
+    *assume: str,
+    remembered: tuple[str, ...] = (),
+    allowance: Allowance | None = None,
+    leaving: tuple[str, ...] = LEAVING_TOPICS,
+) -> Home:
+    return Home(
+        *assume, remembered=remembered, until_known=EVERYTHING, new_filters=allowance, leaving=leaving
+    )
 
 
 def test_everything_is_wanted_at_once_and_said_so() -> None:
@@ -78,21 +86,36 @@ def test_one_subscription_is_enough(plain: int, shared: int) -> None:
     it.at(it.now + LINGER_S).wants("a")
 
 
-def test_a_log_without_connections_proves_nothing() -> None:
+@pytest.mark.parametrize("leaving", [(), (UNSUBSCRIBE_TOPIC,), (NOTICE_TOPIC,)])
+def test_a_log_that_does_not_tell_who_leaves_proves_nothing(leaving: tuple[str, ...]) -> None:
     """Whoever has left is known still, and would stand for one that was there before us."""
-    it = home(remembered=("#", "before"))
+    it = home(remembered=("#", "before"), leaving=leaving)
     it.connect()
-    it.line(SUBSCRIBE_TOPIC, "dev 1 a")  # It leaves, and no line says so.
+    it.client("dev", "a", flags="p4, c0, k60")  # It unsubscribes or leaves, and no line says so.
     it.count(1)
     it.at(it.now + UNKNOWN_S).wants("#", "before", "a")
-    it.line(NOTICE_TOPIC, "Client dev disconnected.")
-    it.client("dev", "a")
+    it.line(UNSUBSCRIBE_TOPIC, "other x")
+    it.line(NOTICE_TOPIC, "Client other disconnected.")
     it.count(1)
     it.at(it.now + LINGER_S).wants("a")
 
 
-def test_without_connections_in_the_log_a_federator_that_is_gone_stands_for_nobody() -> None:
+def test_each_connection_has_to_show_it_anew() -> None:
+    """The broker may have been configured anew."""
     it = home()
+    it.connect()
+    it.count(0)
+    it.at(it.now + LINGER_S).wants()
+    it.interests.disconnected(it.now)
+    it.leaving = (NOTICE_TOPIC,)
+    it.connect()
+    it.count(0)
+    it.at(it.now + UNKNOWN_S).wants("#")
+    assert it.probes == 2
+
+
+def test_without_connections_in_the_log_a_federator_that_is_gone_stands_for_nobody() -> None:
+    it = home(leaving=())
     it.connect()
     it.line(SUBSCRIBE_TOPIC, f"{NEIGHBOUR_PREFIX}far 1 hedgerow/federation/x")
     it.count(1)

@@ -10,15 +10,16 @@ from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.errors import TopicError
 from hedgerow.federation.interests.counts import COUNT_TOPIC, ROUND_S, SHARED_COUNT_TOPIC, UPTIME_TOPIC
 from hedgerow.federation.interests.events import (
-    ConnectionsNotLogged,
     InterestsForgotten,
+    LeavingNotLogged,
     LogSilent,
     SubscriptionRefused,
     SystemTopicsSilent,
     UnknownSubscriptions,
 )
-from hedgerow.federation.interests.interests import LINGER_S, Interests
+from hedgerow.federation.interests.interests import LINGER_S, PROBE_AGAIN_S, PROBED_WITHIN_S, Interests
 from hedgerow.federation.interests.log_lines import NOTICE_TOPIC, SUBSCRIBE_TOPIC, TOPICS, UNSUBSCRIBE_TOPIC
+from hedgerow.federation.interests.subscription_log import LEAVING_TOPICS
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC, TOPIC_FILTER
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.rates import Allowance
@@ -38,8 +39,12 @@ class Home:
         remembered: tuple[str, ...] = (),
         until_known: tuple[str, ...] = (),
         new_filters: Allowance | None = None,
+        leaving: tuple[str, ...] = LEAVING_TOPICS,
     ) -> None:
+        """`leaving`: of what the broker logs a line when somebody unsubscribes and leaves."""
         self.now = now
+        self.leaving = leaving
+        self.probes = 0
         self.uptime_s = 0
         self.interests = Interests(
             now,
@@ -106,6 +111,12 @@ class Home:
         return self
 
     def take(self) -> list[tuple[str, bool]]:
+        if self.interests.take_probe():
+            self.probes += 1
+            lines = {UNSUBSCRIBE_TOPIC: f"{OWN}-log x", NOTICE_TOPIC: f"Client {OWN}-log disconnected."}
+            self.interests.probed(True, self.now)
+            for topic in self.leaving:
+                self.line(topic, lines[topic])
         changes = self.interests.take_changes()
         assert len({topic_filter for topic_filter, _ in changes}) == len(changes)
         for topic_filter, is_wanted in changes:
@@ -279,15 +290,57 @@ def test_a_connection_that_ends_at_once_is_no_silence() -> None:
     assert home.events() == []
 
 
-def test_a_log_without_connections_is_told() -> None:
-    home = Home()
+@pytest.mark.parametrize(
+    ("leaving", "remedy"),
+    [
+        ((UNSUBSCRIBE_TOPIC,), "add `log_type notice` to mosquitto.conf, and leave connection_messages on"),
+        ((NOTICE_TOPIC,), "add `log_type unsubscribe` to mosquitto.conf"),
+        ((), "add `log_type unsubscribe` and `log_type notice` to mosquitto.conf"),
+    ],
+)
+def test_a_log_that_does_not_tell_who_leaves(leaving: tuple[str, ...], remedy: str) -> None:
+    home = Home(leaving=leaving)
     home.connect()
-    for number in range(9):
-        home.line(SUBSCRIBE_TOPIC, f"dev{number} 1 a")
+    home.at(PROBED_WITHIN_S - 1)
     assert home.events() == []
-    home.line(SUBSCRIBE_TOPIC, "dev9 1 a")
-    home.line(SUBSCRIBE_TOPIC, "dev10 1 a")
-    assert home.events() == [ConnectionsNotLogged]
+    (event,) = home.at(PROBED_WITHIN_S + 1).interests.take_events()
+    assert isinstance(event, LeavingNotLogged)
+    assert remedy in str(event)
+    home.leaving = LEAVING_TOPICS  # Somebody has added it, and Mosquitto has read it.
+    home.at(home.now + PROBE_AGAIN_S)
+    assert home.interests.log.unheard == ()
+    assert home.probes == 2
+    assert home.at(home.now + 10 * PROBE_AGAIN_S).events() == []
+    assert home.probes == 2
+
+
+def test_a_probe_that_cannot_connect_is_tried_again() -> None:
+    home = Home()
+    home.interests.connected(0.0, True)
+    home.line(SUBSCRIBE_TOPIC, f"{OWN} 1 {SUBSCRIBE_TOPIC}")
+    assert home.interests.take_probe()
+    home.interests.probed(False, 1.0)
+    assert not home.interests.take_probe()
+    home.at(1.0 + PROBE_AGAIN_S)
+    assert home.probes == 1
+    assert home.events() == []
+
+
+def test_what_others_leave_shows_it_too() -> None:
+    home = Home(leaving=())
+    home.connect()
+    home.client("dev", "a")
+    home.line(UNSUBSCRIBE_TOPIC, "dev a")
+    home.leave("dev")
+    assert home.interests.log.unheard == ()
+    assert home.at(100.0).events() == []
+
+
+def test_whoever_wants_everything_need_not_know_who_leaves() -> None:
+    home = Home("#", leaving=())
+    home.connect()
+    assert home.at(100.0).events() == []
+    assert home.probes == 0
 
 
 def test_subscriptions_from_before_us_are_told_and_again_if_they_grow() -> None:

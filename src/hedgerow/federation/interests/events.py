@@ -6,9 +6,11 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hedgerow.federation.interests.log_lines import NOTICE_TOPIC, UNSUBSCRIBE_TOPIC
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
 
 MOSQUITTO_LINES = ("log_dest topic", "log_type subscribe", "log_type unsubscribe", "log_type notice")
+REMEDIES = {UNSUBSCRIBE_TOPIC: "log_type unsubscribe", NOTICE_TOPIC: "log_type notice"}
 INSTEAD = f"announce filters by publishing them to {NEW_REGULAR_TOPIC}, or use --assume FILTER"
 EVERYTHING = "everything (#)"
 
@@ -98,16 +100,22 @@ class LogSilent:
 
 
 @dataclass(slots=True)
-class ConnectionsNotLogged:
+class LeavingNotLogged:
+    """A client of ours unsubscribed and left, and no line came of one of that or of both."""
+
     level: ClassVar[int] = logging.WARNING
     is_of_nodes: ClassVar[bool] = True
     broker: str
+    unheard: tuple[str, ...]
+    """Of the log's topics."""
+    is_everything: bool = False
 
     def __str__(self) -> str:
+        lines = " and ".join(f"`{REMEDIES[topic]}`" for topic in self.unheard)
+        leave_on = ", and leave connection_messages on" if NOTICE_TOPIC in self.unheard else ""
         return (
             f"the broker at {self.broker} publishes who subscribes and not who leaves, so that filters stay"
-            " wanted for ever: add the line `log_type notice` to mosquitto.conf, and leave"
-            " connection_messages on"
+            f" wanted for ever{_so_far(self.is_everything)}: add {lines} to mosquitto.conf{leave_on}"
         )
 
 
@@ -154,7 +162,7 @@ InterestEvent = (
     | SubscriptionsKnown
     | SystemTopicsSilent
     | LogSilent
-    | ConnectionsNotLogged
+    | LeavingNotLogged
     | UnknownSubscriptions
     | InterestsForgotten
 )

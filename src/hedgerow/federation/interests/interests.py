@@ -25,6 +25,10 @@ take its place. It comes again if there are others later. A life that remembers 
 which knew all, takes the first count of what it does not know for theirs: what was subscribed in between is
 in the lines that waited in our session.
 
+A subscription that has ended unheard would stand for one that we do not know. So nothing leaves before the
+log has told, on this connection, of somebody who unsubscribed and of somebody who left. Whoever has this
+machine sees to it that it can do so at once (`take_probe`).
+
 What a client can do with a forged name or many filters is bounded: wrong filters are added, within the
 bounds of both sources and told at `NEW_FILTERS_PER_S`; nothing of another client is taken away.
 """
@@ -38,10 +42,10 @@ from hedgerow.errors import TopicError
 from hedgerow.federation.interests import counts, log_lines
 from hedgerow.federation.interests.counts import COUNT_TOPIC, UPTIME_TOPIC, BrokerCounts, Comparison
 from hedgerow.federation.interests.events import (
-    ConnectionsNotLogged,
     EverythingUntilKnown,
     InterestEvent,
     InterestsForgotten,
+    LeavingNotLogged,
     LogSilent,
     SubscriptionRefused,
     SubscriptionsKnown,
@@ -66,7 +70,8 @@ RESTART_SLACK_S = 2.5  # The uptime is in whole seconds, and comes once in a whi
 UNKNOWN_S = 15.0  # before it is told: federators that dial us are counted before they say who they are
 TELL_UNKNOWN_AGAIN_S = 600.0
 SAY_S = 1.0  # for the first count to come
-MIN_UNSEEN_CLIENTS = 10  # subscribed, and nobody of them was seen to connect: no line of that kind comes
+PROBED_WITHIN_S = 10.0  # since a client of ours left: the lines that tell of it
+PROBE_AGAIN_S = 60.0  # where they did not come, or there was no connection
 
 # A client can subscribe and unsubscribe thousands of filters a second, and every node of the federation would
 # hear of each. Those that have to wait are told later.
@@ -96,6 +101,7 @@ class Interests:
         grace_s: float = GRACE_S,
         live_within_s: float = LIVE_WITHIN_S,
         unknown_s: float = UNKNOWN_S,
+        probed_within_s: float = PROBED_WITHIN_S,
         new_filters: Allowance | None = None,
     ) -> None:
         """`until_known` are wanted while there may be subscriptions that we do not know. `client_id` is
@@ -120,6 +126,9 @@ class Interests:
         self._events: list[InterestEvent] = []
         self._complained: set[str] = set()
         self._unknown_s = unknown_s
+        self._probed_within_s = probed_within_s
+        self._has_probed = False  # on this connection
+        self._probe_at = self._probed_by = NEVER
         self._unknown_told = 0
         self._may_tell_unknown_at = now
         self._tell_unknown_at = self._widen_at = NEVER
@@ -146,6 +155,7 @@ class Interests:
         leaves_at = next(iter(self._leave_at.values()), NEVER)
         own = min(leaves_at, self._tell_again_at, self._live_by, self._doubt_until, self._tell_unknown_at)
         own = min(own, self._say_everything_at, self._widen_at, self._counts.deadline)
+        own = min(own, self._probe_at, self._probed_by)
         return min(own, self.log.deadline, self.announcements.deadline)
 
     @property
@@ -164,7 +174,7 @@ class Interests:
         self._began_before = min(self._began_before, self._began_at)
         self._began_at = NEVER
         self._hears_system = False
-        self._is_silent = False
+        self._is_silent = self._has_probed = False
         self._counts.connected()
         self._beyond_heard = self._beyond_sessions = NEVER
         self._live_by = now + self._live_within_s
@@ -184,7 +194,7 @@ class Interests:
     def disconnected(self, now: float) -> None:
         self._now = now
         self._live_by = self._doubt_until = self._tell_unknown_at = self._say_everything_at = NEVER
-        self._widen_at = NEVER
+        self._widen_at = self._probe_at = self._probed_by = NEVER
         self._counts.disconnected()
         self._is_doubt_due = False
         self.announcements.disconnected()
@@ -240,6 +250,10 @@ class Interests:
                 self._want_everything()
         if self._tell_unknown_at <= now:
             self._tell_unknown()
+        if self._probed_by <= now:
+            self._probed_by = NEVER
+            self._probe_at = now + PROBE_AGAIN_S
+            self._complain("leaving", LeavingNotLogged(self._broker, self.log.unheard, self._is_everything))
         if self._doubt_until <= now:
             self._doubt_until = NEVER
             self._is_doubt_due = True
@@ -268,6 +282,23 @@ class Interests:
             self._told[topic_filter] = self._new.pop(topic_filter)
             changes.append((topic_filter, True))
         return changes
+
+    def take_probe(self) -> bool:
+        """Is a client of ours to connect, unsubscribe from something and leave now? Then `probed`."""
+        if self._probe_at > self._now:
+            return False
+        self._probe_at = NEVER
+        return True
+
+    def probed(self, has_left: bool, now: float) -> None:
+        """It did, or there was no connection."""
+        self._now = now
+        if not self.log.is_live or not self.log.unheard:
+            return
+        if has_left:
+            self._probed_by = now + self._probed_within_s
+        else:
+            self._probe_at = now + PROBE_AGAIN_S
 
     def take_events(self) -> list[InterestEvent]:
         events, self._events = self._events, []
@@ -333,13 +364,13 @@ class Interests:
         self._hears_system = True
         if not self.log.is_live:
             return
+        if not self._has_probed and not self._wants_all:
+            self._has_probed, self._probe_at = True, self._now
         self._live_by = NEVER
         self._complained.discard("log")
-        stats = self.log.stats
-        if stats.notices:
-            self._complained.discard("notices")
-        elif stats.unseen >= MIN_UNSEEN_CLIENTS:
-            self._complain("notices", ConnectionsNotLogged(self._broker))
+        if not self.log.unheard:
+            self._probe_at = self._probed_by = NEVER
+            self._complained.discard("leaving")
 
     def _receive_number(self, topic: str, payload: bytes) -> None:
         self._hears_system = True
@@ -362,7 +393,7 @@ class Interests:
         self._explained = min(self._explained, found.least_unknown)
         self.unknown = found.least_unknown - self._explained
         # One that has left unheard would stand for one that we do not know.
-        is_sure = self.log.hears_departures
+        is_sure = not self.log.unheard
         if is_sure and not found.least_unknown:
             self._forget_remembered()
         if is_sure and not found.most_unknown:

@@ -27,6 +27,8 @@ What the log does not say:
 - What was subscribed before we came: `counted` is to be compared with what the broker counts. Lines that
   waited for us in a session from an earlier life are read once our own has come.
 - When the session of a client ends that left and may have one: `counted` gives both bounds.
+- Which kinds of lines the broker publishes at all: `unheard` names those of which none has come yet. The
+  federator sees to it that there is one of each (`log_probe.py`).
 - After a restart of the broker, who was back before us. So whoever was there before the last connection and
   has not been heard since is in doubt, and not forgotten until someone knows better.
 """
@@ -45,6 +47,7 @@ from hedgerow.federation.interests.log_lines import (
     NOTICE_TOPIC,
     SUBSCRIBE_TOPIC,
     TOPICS,
+    UNSUBSCRIBE_TOPIC,
     ConnectionNotice,
     Departed,
     read_notice,
@@ -61,6 +64,7 @@ MAX_SUBSCRIPTIONS_PER_CLIENT = 10_000
 MAX_EARLY_LINES = 500  # Mosquitto keeps 1,000 messages for a client, unless it is told otherwise.
 
 SHARED = "$share/"
+LEAVING_TOPICS = (UNSUBSCRIBE_TOPIC, NOTICE_TOPIC)
 NOBODY = "<unknown>"  # how the broker calls whoever did not get as far as to have an id
 
 
@@ -104,8 +108,6 @@ class SubscriptionLogStats:
     lines: int = 0
     notices: int = 0
     """Lines about connections. None at all: the broker lacks `log_type notice` or `connection_messages`."""
-    unseen: int = 0
-    """Clients that subscribed and were not seen to connect."""
     early: int = 0
     """Before our own subscription was seen, and not read later."""
     cut: int = 0
@@ -157,6 +159,7 @@ class SubscriptionLog:
         """Lines that waited for us, since they were too many."""
         self._early: list[tuple[str, str]] = []
         self._keeps_early = False
+        self._heard: set[str] = set()  # topics, on this connection
 
     @property
     def is_live(self) -> bool:
@@ -180,6 +183,7 @@ class SubscriptionLog:
         A session that was kept brings lines from before that, which begin as those did that we know.
         """
         self._is_live = False
+        self._heard.clear()
         self._connection += 1
         self._early.clear()
         self.has_missed = False
@@ -189,9 +193,10 @@ class SubscriptionLog:
         self._keeps_early = not is_new_session and self._timestamp is None
 
     @property
-    def hears_departures(self) -> bool:
-        """Does anything tell of clients that connect and leave? Else those that have left are known still."""
-        return bool(self.stats.notices) or len(self._clients) == (self._client_id in self._clients)
+    def unheard(self) -> tuple[str, ...]:
+        """`TOPICS` on which nothing has come on this connection that tells of clients who leave something.
+        While there are any, what has been left may be known still."""
+        return tuple(topic for topic in LEAVING_TOPICS if topic not in self._heard)
 
     def counted(self, *, shared: bool) -> tuple[int, int]:
         """How many of the subscriptions that we know of the broker still counts: at least, at most."""
@@ -261,6 +266,7 @@ class SubscriptionLog:
         assert self._timestamp is not None
         for topic, line in early:
             self._read(self._timestamp, topic, line, now)
+        self._heard.clear()  # The broker may have been configured anew since those lines.
         for topic_filter in self._own_filters:
             self._add(self._client_id, topic_filter)
 
@@ -282,6 +288,7 @@ class SubscriptionLog:
         elif topic == SUBSCRIBE_TOPIC:
             self._handle_subscribe(body)
         else:
+            self._heard.add(topic)
             self._handle_unsubscribe(body)
 
     def handle_timer(self, now: float) -> None:
@@ -349,6 +356,7 @@ class SubscriptionLog:
         if isinstance(notice, ConnectionNotice):
             self._handle_connected(notice)
         elif isinstance(notice, Departed):
+            self._heard.add(NOTICE_TOPIC)
             self._handle_departure(notice.client_id, now)
         else:
             self._forget(notice.client_id)
@@ -412,7 +420,6 @@ class SubscriptionLog:
         except TopicError:
             self.stats.unreadable += 1
             return
-        self.stats.unseen += client_id not in self._clients and not self._is_own(client_id)
         client = self._client(client_id)
         if client is None:
             return
