@@ -1,16 +1,14 @@
-"""Readings that stand out, on numbers whose median and MAD are known, in a batch and in a stream."""
+"""Anomalies in a batch and in a stream: the machine's findings as rows, what is late, and what is kept."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from array import array
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,19 +17,18 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.pipeline.jobs.anomalies import (
     ANOMALY_COLUMNS,
-    CHANGED,
-    HIGH,
     LATE_COLUMNS,
-    LOW,
-    TOO_FEW,
     AnomalySettings,
+    Bucket,
     anomalies,
-    judge,
+    episodes,
     late,
-    still_kept,
     told,
 )
 from hedgerow.pipeline.jobs.readings import READING_SCHEMA
+from hedgerow.pipeline.watch import IMPOSSIBLE, SILENCE, SPIKE, STUCK
+from hedgerow.pipeline.watch_pages import MAX_IN_PAGE, NEVER, PAGES, SensorKey, WatchPage
+from hedgerow.pipeline.watch_rules import WatchRule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,113 +37,11 @@ if TYPE_CHECKING:
     Told = tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], StreamingQuery]
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-SMALL = AnomalySettings(readings=8, window_s=100.0, least=4, late_s=30.0, buckets=3)
-NOTHING = pd.DataFrame({"sensor": [], "field": [], "at": [], "value": [], "heard": []})
+S = 1_000_000
+SETTINGS = AnomalySettings((WatchRule("s1", None, {"maximum": 100.0}),), late_s=30.0, buckets=3)
 
 
-def judged(values: Sequence[float], step_s: float = 1.0, settings: AnomalySettings = SMALL) -> list[Any]:
-    """One sensor, a value every `step_s`: its rows."""
-    at = [round(number * step_s * 1e6) for number in range(len(values))]
-    new = pd.DataFrame({"sensor": "s", "field": "f", "at": at, "value": np.array(values, float), "heard": 0})
-    rows, kept = judge(NOTHING, new, settings)
-    assert len(kept) == min(len(values), settings.readings)
-    return list(rows.itertuples(index=False))
-
-
-def test_the_score_is_the_robust_z_score() -> None:
-    *_, last = judged([1, 2, 3, 4, 10, 9])
-    assert (last.median, last.mad) == (3, 1)  # distances of 1, 2, 3, 4, 10: 2, 1, 0, 1, 7
-    assert last.score == pytest.approx(0.6745 * 6)
-    assert (last.is_anomaly, last.reason) == (True, HIGH)
-
-
-def test_low_ones_and_usual_ones() -> None:
-    assert judged([1, 2, 3, 4, 5, -20])[-1].reason == LOW
-    usual = judged([1, 2, 3, 4, 5, 4])[-1]
-    assert (usual.is_anomaly, usual.reason) == (False, None)
-
-
-def test_nothing_is_said_of_the_first_readings() -> None:
-    rows = judged([1, 2, 3, 1000, 2])
-    assert [row.reason for row in rows[:4]] == [TOO_FEW] * 4
-    assert not any(row.is_anomaly for row in rows)
-    assert np.isnan(rows[3].score)
-    assert rows[4].median == 2.5
-
-
-def test_only_the_last_readings_of_the_window_count() -> None:
-    assert judged([100.0] * 9 + [1, 2, 3, 4, 5, 6, 7, 8, 9])[-1].median == 4.5
-    # 40 s apart, two of them are in the last 100 s.
-    assert judged([1, 2, 3, 4, 5, 6], step_s=40.0)[-1].reason == TOO_FEW
-
-
-def test_a_sensor_that_was_constant() -> None:
-    same, slightly, changed = (
-        judged([20.0] * 6)[-1],
-        judged([20.0] * 5 + [20.1])[-1],
-        judged([20.0] * 5 + [21])[-1],
-    )
-    assert (same.score, same.is_anomaly) == (0, False)
-    assert np.isnan(slightly.score)
-    assert not slightly.is_anomaly
-    assert (changed.is_anomaly, changed.reason) == (True, CHANGED)
-    assert judged([0.0] * 5 + [1e-9])[-1].reason == CHANGED
-
-
-def test_where_most_values_are_the_same_the_mean_distance_is_the_scale() -> None:
-    row = judged([20, 20, 20, 20, 20, 21, 20, 20, 21])[-1]
-    assert (row.median, row.mad) == (20, 0)
-    assert row.score == pytest.approx(1 / (1.253314 / 8))
-    assert row.reason == HIGH
-
-
-def test_values_at_the_end_of_all_numbers_harm_nobody() -> None:
-    huge = 1.7e308
-    rows = judged([huge, -huge, huge, -huge, huge, -huge, 0, 5])
-    assert [row.is_anomaly for row in rows] == [False] * 8
-
-
-def test_it_is_what_a_plain_loop_finds() -> None:
-    """Many sensors at once, in pieces, beside statistics.median one by one."""
-    chance = random.Random(7)
-    rows = [
-        (f"s{chance.randrange(4)}", "f", number * 1_000_000 + chance.randrange(9), chance.gauss(20, 1))
-        for number in range(300)
-    ]
-    kept, found = NOTHING, []
-    for start in range(0, 300, 37):
-        new = pd.DataFrame(rows[start : start + 37], columns=["sensor", "field", "at", "value"]).assign(
-            heard=0
-        )
-        piece, kept = judge(kept, new, SMALL)
-        found += list(piece.itertuples(index=False))
-    assert len(kept) == 4 * SMALL.readings
-    assert len(found) == 300
-    for row in found:
-        before = [
-            value for sensor, _, at, value in rows if sensor == row.sensor and row.at - 100e6 <= at < row.at
-        ][-SMALL.readings :]
-        if len(before) < SMALL.least:
-            assert row.reason == TOO_FEW
-        else:
-            middle = median(before)
-            assert row.median == pytest.approx(middle)
-            assert row.mad == pytest.approx(median(abs(value - middle) for value in before))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"least": 0},
-        {"least": 9, "readings": 8},
-        {"readings": 100_000},
-        {"window_s": 0},
-        {"late_s": -1},
-        {"forget_s": 0},
-        {"sensors": 0},
-        {"buckets": 0},
-    ],
-)
+@pytest.mark.parametrize("wrong", [{"late_s": -1}, {"late_s": 1e9}, {"forget_s": 0}, {"buckets": 0}])
 def test_settings_that_make_no_sense_are_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="anomalies: "):
         AnomalySettings(**wrong)
@@ -184,7 +79,7 @@ def follow(spark: SparkSession, place: Path, pieces: list[list[dict[str, Any]]],
     stream = (
         spark.readStream.schema(READING_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(place / "in"))
     )
-    writer = anomalies(stream, SMALL).writeStream.format("memory").queryName(name)
+    writer = anomalies(stream, SETTINGS).writeStream.format("memory").queryName(name)
     writer = writer.option("checkpointLocation", str(place / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(120)
@@ -192,71 +87,133 @@ def follow(spark: SparkSession, place: Path, pieces: list[list[dict[str, Any]]],
     return rows_told, [tuple(row) for row in late(spark.table(name)).collect()], query
 
 
-def test_a_stream_tells_what_a_batch_does_and_keeps_what_is_too_late(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    chance = random.Random(11)
-    pieces: list[list[dict[str, Any]]] = []
-    for piece in range(2):
-        rows = [
-            reading(piece * 40 + number, f"s{number % 3}", piece * 40 + number, chance.gauss(20, 1))
-            for number in range(40)
-        ]
-        rows[17]["value"], rows[30]["value"] = 60.0, None
-        rows[5]["at"] = rows[2]["at"]
-        chance.shuffle(rows)
-        pieces.append(rows)
-    for at, rows in enumerate(pieces):
-        store(tmp_path / "before", f"{at}.parquet", rows)
-    # Of s1, whose newest is of 77 s, one is late by more than 30 s, and one is not.
-    pieces.append([reading(300, "s1", 40, 5.0), reading(301, "s1", 50, 6.0)])
-    found, too_late, query = follow(spark, tmp_path, pieces, "anomalies_told")
-    batch = anomalies(spark.read.schema(READING_SCHEMA).parquet(str(tmp_path / "before")), SMALL)
-    assert tuple(batch.columns) == ANOMALY_COLUMNS
-    expected = [tuple(row) for row in batch.collect()]
-
-    assert len(expected) == 2 * 39
-    assert sum(row[-1] == HIGH for row in expected) >= 2
-    in_time = [row for row in found if row[3] == 6.0]
-    assert len(in_time) == 1
-    assert sorted(map(repr, (row for row in found if row[3] != 6.0))) == sorted(map(repr, expected))
-    assert [dict(zip(LATE_COLUMNS, row, strict=True)) for row in too_late] == [
-        {
-            "sensor": "s1", "field": "temperature", "at": naive(40), "value": 5.0, "origin": "a", "epoch": 1,
-            "sequence": 300, "received_at": naive(40), "newest_at": max(row[2] for row in expected_of(found)),
-        }
-    ]  # fmt: skip
-    assert query.recentProgress[-1].stateOperators[0].numRowsTotal <= SMALL.buckets
-
-
 def naive(at_s: float) -> datetime:
     """As Spark's Python has it."""
     return (NOON + timedelta(seconds=at_s)).replace(tzinfo=None)
 
 
-def expected_of(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return [row for row in found if row[0] == "s1"]
+def two_pieces() -> list[list[dict[str, Any]]]:
+    """Three sensors, a reading each in 3 s: the first has a spike, the second what its rule calls impossible,
+    the third sticks from the middle of the first piece on."""
+    chance = random.Random(11)
+    rows = [
+        reading(number, f"s{number % 3}", number, round(chance.gauss(20, 1), 2)) for number in range(2_400)
+    ]
+    rows[1_500]["value"] = 60.0
+    rows[1_501]["value"] = 150.0
+    for row in rows[602::3]:
+        row["value"] = 21.5
+    rows[30]["value"] = None
+    pieces = [rows[:1_200], rows[1_200:]]
+    for piece in pieces:
+        chance.shuffle(piece)
+    return pieces
 
 
-def test_no_clock_and_no_absence_of_one_sensor_costs_another_a_reading(
+def test_a_stream_tells_what_a_batch_does_and_only_what_stands_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """One is 20 hours ahead, one brings what it measured while it was away, and all are judged."""
-    usual = [[reading(n, f"s{n % 3}", 60 * n, 20.0 + n % 2) for n in range(at, at + 12)] for at in (0, 12)]
-    ahead = reading(90, "wild", 72_000, 20.0)
-    away = [reading(100 + n, "away", 60 * n - 36_000, 20.0) for n in range(4)]
-    found, too_late, _ = follow(spark, tmp_path, [[*usual[0], ahead], [*usual[1], *away]], "with_clocks")
-    assert too_late == []
-    assert len(found) == 24 + 1 + 4
+    pieces = two_pieces()
+    for at, rows in enumerate(pieces):
+        store(tmp_path / "before", f"{at}.parquet", rows)
+    # Of s1, whose newest is of 2398 s, one is late by more than 30 s, and one is not.
+    pieces.append([reading(3_000, "s1", 2_300, 5.0), reading(3_001, "s1", 2_390, 6.0)])
+    found, too_late, query = follow(spark, tmp_path, pieces, "anomalies_told")
+    batch = anomalies(spark.read.schema(READING_SCHEMA).parquet(str(tmp_path / "before")), SETTINGS)
+    assert tuple(batch.columns) == ANOMALY_COLUMNS
+    assert sorted(map(repr, found)) == sorted(repr(tuple(row)) for row in batch.collect())
+
+    rows = [dict(zip(ANOMALY_COLUMNS, row, strict=True)) for row in found]
+    assert sorted((row["sensor"], row["kind"], row["is_over"]) for row in rows) == [
+        ("s0", SPIKE, True), ("s1", IMPOSSIBLE, False), ("s1", IMPOSSIBLE, True), ("s2", STUCK, False),
+    ]  # fmt: skip
+    spike = next(row for row in rows if row["kind"] == SPIKE)
+    assert (spike["at"], spike["value"], spike["readings"]) == (naive(1_500), 60.0, 1)
+    assert spike["explanation"].startswith("60 after 19.79; a step of ")
+    assert {row["bound"] for row in rows if row["kind"] == IMPOSSIBLE} == {100.0}
+    once = episodes(batch).where("kind = 'impossible'").collect()
+    assert [(row.is_over, row.unit) for row in once] == [(True, None)]
+
+    assert [dict(zip(LATE_COLUMNS, row, strict=True)) for row in too_late] == [
+        {
+            "sensor": "s1", "field": "temperature", "at": naive(2_300), "value": 5.0, "origin": "a",
+            "epoch": 1, "sequence": 3_000, "received_at": naive(2_300), "newest_at": naive(2_398),
+        }
+    ]  # fmt: skip
+    assert query.recentProgress[-1].stateOperators[0].numRowsTotal <= 3 + SETTINGS.buckets
+
+
+def rows_of(*readings: tuple[str, int, float]) -> pd.DataFrame:
+    """Sensor, seconds and value, as a bucket has them."""
+    frame = pd.DataFrame(readings, columns=["sensor", "at", "value"]).sort_values(
+        ["sensor", "at"], kind="stable"
+    )
+    at = pd.to_datetime(frame["at"] * S, unit="us")
+    return frame.assign(at=at, received_at=at, field="f", unit="", origin="a", epoch=1, sequence=0)
+
+
+class Pages:
+    """What a stream keeps of a bucket, without one."""
+
+    def __init__(self, settings: AnomalySettings) -> None:
+        self.stored: dict[int, bytes] = {}
+        self.due = array("q", [NEVER]) * PAGES
+        self.read = 0
+        self._settings = settings
+
+    def batch(self, now_s: int, *readings: tuple[str, int, float]) -> list[dict[str, Any]]:
+        bucket = Bucket(self._settings, self._load, now_s * S)
+        found = bucket.take(rows_of(*readings)) + bucket.overdue(self.due)
+        for number, page in bucket.pages.items():
+            self.stored[number] = page.pack(now_s * S, self._settings.forget_s)
+            self.due[number] = page.due_at
+        return found
+
+    def _load(self, number: int) -> bytes:
+        self.read += 1
+        return self.stored.get(number, b"")
+
+
+def test_no_clock_and_no_absence_of_one_sensor_costs_another_a_reading() -> None:
+    """One is 20 hours ahead, one brings what it measured while it was away, and none of them is late."""
+    pages = Pages(AnomalySettings(late_s=30))
+    usual = [(f"s{n % 3}", 60 * n, 20.0 + n % 2) for n in range(24)]
+    assert pages.batch(100_000, *usual[:12], ("wild", 72_000, 20.0)) == []
+    assert pages.batch(100_001, *usual[12:], *(("away", 60 * n - 36_000, 20.0) for n in range(4))) == []
+    (only,) = pages.batch(100_002, ("wild", 1_500, 20.0))
+    assert (only["sensor"], only["is_late"], only["newest_at"]) == ("wild", True, 72_000 * S)
+
+
+def test_a_batch_reads_and_writes_what_it_has_readings_of() -> None:
+    pages = Pages(AnomalySettings())
+    pages.batch(100, *((f"s{n}", 90, 1.0) for n in range(500)))
+    pages.read = 0
+    pages.batch(101, *((f"s{n}", 91, 2.0) for n in range(20)))
+    assert pages.read <= 20
+
+
+def test_a_silence_is_told_while_it_lasts_with_the_readings_of_another() -> None:
+    pages = Pages(AnomalySettings())
+    for at in range(0, 600, 10):
+        pages.batch(at, ("one", at, at % 70), ("other", at, at % 50))
+    for at in range(600, 640, 10):
+        assert pages.batch(at, ("other", at, at % 50)) == []
+    (now,) = pages.batch(660, ("other", 660, 3.0))
+    assert (now["sensor"], now["kind"], now["at"], now["is_over"]) == ("one", SILENCE, 590 * S, False)
+    assert pages.batch(670, ("other", 670, 4.0)) == []
+    (after,) = pages.batch(900, ("other", 680, 4.0), ("one", 900, 3.0))
+    assert (after["kind"], after["at"], after["until"], after["is_over"]) == (SILENCE, 590 * S, 900 * S, True)
 
 
 def test_what_is_kept_of_sensors_is_bounded() -> None:
     """Of names that a publisher invents, and of sensors that are gone."""
-    hour = 3_600 * 1_000_000
-    rows = [(f"s{n}", "f", n, 1.0, n * hour) for n in range(30) for _ in range(2)]
-    kept = pd.DataFrame(rows, columns=["sensor", "field", "at", "value", "heard"])
-    left = still_kept(kept, 29 * hour, AnomalySettings(forget_s=10 * 3_600.0))
-    assert set(left["sensor"]) == {f"s{n}" for n in range(20, 30)}
-    few = still_kept(kept, 29 * hour, AnomalySettings(sensors=8, buckets=2, forget_s=1e9))
-    assert set(few["sensor"]) == {f"s{n}" for n in range(26, 30)}
-    assert len(few) == 8
+    page = WatchPage(())
+    keys = [SensorKey(f"s{n}", "f") for n in range(3 * MAX_IN_PAGE)]
+    for number, key in enumerate(keys):
+        page.take(key, "°C", [(number * S, 1.0)], heard_at=number * S)
+    left = WatchPage((), page.pack(now=100 * S))
+    assert [left.newest_at(key) is not None for key in keys] == [False] * 2 * MAX_IN_PAGE + [
+        True
+    ] * MAX_IN_PAGE
+    few = WatchPage((), left.pack(now=100 * S, forget_s=10))
+    assert [key for key in keys if few.newest_at(key) is not None] == keys[91:]

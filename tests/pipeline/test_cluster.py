@@ -34,7 +34,7 @@ TABLES = {
     "readings": "origin, epoch, sequence, sensor, field, value, at",
     "quarantine": "position, reason, rule",
     "hot": "broker, calculation_at, topic, events, rank, kept",
-    "anomalies": "sensor, field, at, value, is_anomaly, reason",
+    "anomalies": "sensor, field, kind, at, until, is_over, readings, explanation",
     "quality": "kind, source, target, topic, published, delivered, lost",
 }
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.pipeline.rules import MAX_RULES, Field, Time, load_rules, parse_rules
+from hedgerow.pipeline.watch import WatchSettings
+from hedgerow.pipeline.watch_rules import settings_for
 
 STATION = """
 [ignore]
@@ -56,6 +59,36 @@ def test_a_table_is_read() -> None:
         (2,),
     )
     assert mill.fields == (Field("flow", "flow"),)
+
+
+def test_what_stands_out_is_said_for_some_sensors() -> None:
+    text = """
+[[anomaly]]
+sensor = "farm/+/mast"
+field = "direction"
+circular = 400
+spike = false
+stuck = { readings = 30, time = "2h" }
+
+[[anomaly]]
+sensor = "farm/#"
+min = -5
+rests = [0, 1]
+pattern = { factor = 3 }
+silence = { time = 90 }
+memory = { time = "7d", readings = 50 }
+learn = 20
+"""
+    watches = parse_rules(rule("") + text).watches
+    mast = settings_for(watches, "farm/north/mast", "direction", "°")
+    assert (mast.circular, mast.minimum, mast.is_spike_told) == (400, -inf, False)
+    assert (mast.stuck_readings, mast.stuck_s, mast.stuck_factor) == (30, 7_200, 3)
+    rain = settings_for(watches, "farm/north/mast", "rain", "mm")
+    assert (rain.minimum, rain.maximum, rain.rests, rain.unusual_factor) == (-5, inf, (0, 1), 3)
+    assert (rain.silence_s, rain.memory_s, rain.memory_readings, rain.learn_readings) == (90, 604_800, 50, 20)
+    other = settings_for(watches, "mill", "wind", "°")
+    assert (other.circular, other.minimum, other.maximum) == (360, 0, 360)
+    assert settings_for(watches, "mill", "flow", None) == WatchSettings()
 
 
 def test_the_farms_table_is_good() -> None:
@@ -121,6 +154,16 @@ def test_the_farms_table_is_good() -> None:
             "[[reading]]\nfilter = 'a'\nformat = 'json'\nfields.a = {}\ntime = { path = 'a', unit = 'sec' }",
             "time.unit is 'sec', not one of s, ms, us, iso",
         ),
+        (rule("") + "[anomaly]\nfield = 'a'", r"write \[\[anomaly\]\]"),
+        (rule("") + "[[anomaly]]\nsensr = 'a'", "anomaly 1: sensr is no key here; did you mean sensor?"),
+        (
+            rule("") + "[[anomaly]]\nstuck = { reading = 3 }",
+            "stuck.reading is no key here; did you mean readings",
+        ),
+        (rule("") + "[[anomaly]]\nstuck = { time = '2 weeks' }", "stuck.time '2 weeks' is no time: write 90"),
+        (rule("") + "[[anomaly]]\nspike = { readings = 100 }", "spike.readings is 100, not from 1 to 8"),
+        (rule("") + "[[anomaly]]\nmemory = false", "memory is not a table"),
+        (rule("") + "[[anomaly]]\nrests = 3", "rests is not a list of numbers"),
         (rule("") * (MAX_RULES + 1), f"at most {MAX_RULES}"),
     ],
 )

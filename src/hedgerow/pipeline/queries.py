@@ -23,6 +23,7 @@ from zlib import crc32
 from pyspark.sql import functions as sql
 
 from hedgerow.errors import ConfigError, HedgerowError
+from hedgerow.pipeline.delta import Delta
 from hedgerow.pipeline.divide import Divider
 from hedgerow.pipeline.gaps import GAPS
 from hedgerow.pipeline.jobs import anomalies, hot, ingest, quality, readings
@@ -142,17 +143,29 @@ def start_readings(spark: SparkSession, settings: QuerySettings) -> list[Streami
 
 def start_anomalies(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
     """One query for both tables: a reading is judged, or late."""
+    _check_version(settings.tables)
     tables = {"anomalies": anomalies.ANOMALY_SCHEMA, "late": anomalies.LATE_SCHEMA}
     schemas = {name: struct(schema) for name, schema in tables.items()}
     divider = Divider(
         settings.tables, "anomalies", schemas, _divided_by_time, spark.sparkContext.defaultParallelism
     )
     stream = read_growth(spark, settings.tables, "readings", struct(readings.READING_SCHEMA))
-    judged = anomalies.anomalies(stream, AnomalySettings(late_s=settings.late_s))
+    judged = anomalies.anomalies(stream, AnomalySettings(settings.rules.watches, settings.late_s))
     counted = judged.observe("late", sql.count_if("is_late").alias("rows"))
     writer = counted.writeStream.foreachBatch(divider.write)
     writer = writer.option("checkpointLocation", checkpoint_place(settings.tables, "anomalies"))
     return [start(writer, "anomalies", settings)]
+
+
+def _check_version(tables: str) -> None:
+    """The job `anomalies` of an earlier version had a row for each reading, and other state."""
+    delta, checkpoint = Delta(directory_of(tables), "anomalies"), checkpoint_place(tables, "anomalies")
+    if delta.files() is not None and "kind" not in delta.spark_schema().names:
+        raise HedgerowError(
+            f"{delta.where} is a table of an earlier version. Move it, {table_place(tables, 'late')}, "
+            f"{checkpoint} and {checkpoint}-steps away: "
+            "the job then makes them anew"
+        )
 
 
 def _divided_by_time(judged: DataFrame) -> Mapping[str, DataFrame]:
@@ -211,7 +224,7 @@ STREAMS: dict[str, tuple[Callable[[SparkSession, QuerySettings], list[StreamingQ
     "hot": (start_hot, "hot topics of the whole network, and the plan that mobile brokers follow"),
     "ingest": (start_ingest, "journals to bronze, every message once"),
     "readings": (start_readings, "bronze to readings by the rules; what cannot be read to quarantine"),
-    "anomalies": (start_anomalies, "readings that are unlike those before them"),
+    "anomalies": (start_anomalies, "what stands out in the readings of each sensor, in words"),
 }
 """In the order in which they need each other; a plan is worth less the older it is."""
 

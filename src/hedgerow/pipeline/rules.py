@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from hedgerow.errors import ConfigError, TopicError
-from hedgerow.topics import split_shared, validate_filter
+from hedgerow.errors import ConfigError
+from hedgerow.pipeline.rule_tables import RuleTable
+from hedgerow.pipeline.watch_rules import WatchRule, read_watch_rules
 
 FARM = Path(__file__).with_name("farm.toml")
 FORMATS = ("json", "csv", "number", "text")
@@ -29,9 +28,8 @@ MAX_FIELDS = 100  # of a rule
 MAX_LEVELS = 200  # of a topic that "#" matches
 MAX_PAYLOAD_BYTES = 65_536
 LARGEST_PAYLOAD_BYTES = 16 * 1024 * 1024
-LARGEST_NUMBER = sys.float_info.max
 
-_TABLE_KEYS = ("reading", "ignore")
+_TABLE_KEYS = ("reading", "ignore", "anomaly")
 _IGNORE_KEYS = ("filters",)
 _RULE_KEYS = (
     "name", "filter", "format", "fields", "field", "type", "unit", "min", "max", "time", "sensor", "columns",
@@ -87,6 +85,8 @@ class Rules:
     quarantines_unmatched: bool = True
     """What no rule matches is copied into quarantine. Of the farm's own table it is not: who gave no rules
     has not said that all topics ought to have one."""
+    watches: tuple[WatchRule, ...] = ()
+    """What stands out, of which sensors."""
 
 
 def load_rules(path: Path | None = None) -> Rules:
@@ -106,7 +106,7 @@ def parse_rules(text: str, source: str = "rules") -> Rules:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{source}: {error}") from error
-    whole = _Part(source, table)
+    whole = RuleTable(source, table)
     whole.check_keys(_TABLE_KEYS)
     ignore = whole.part("ignore")
     ignore.check_keys(_IGNORE_KEYS)
@@ -119,14 +119,14 @@ def parse_rules(text: str, source: str = "rules") -> Rules:
     if len(given) > MAX_RULES:
         whole.refuse("reading", f"has {len(given)} rules; at most {MAX_RULES} may be")
     places = _places(text, source, len(given))
-    rules = tuple(_rule(_Part(place, one)) for place, one in zip(places, given, strict=True))
+    rules = tuple(_rule(RuleTable(place, one)) for place, one in zip(places, given, strict=True))
     names = [rule.name for rule in rules]
     for place, rule in zip(places, rules, strict=True):
         if names.count(rule.name) > 1:
             raise ConfigError(
                 f"{place}: the name {rule.name!r} is given twice: give each rule a name of its own"
             )
-    return Rules(rules, ignored)
+    return Rules(rules, ignored, watches=read_watch_rules(whole))
 
 
 def _places(text: str, source: str, count: int) -> list[str]:
@@ -141,7 +141,7 @@ def _places(text: str, source: str, count: int) -> list[str]:
     return [f"{source}, line {line}: reading {number}" for number, line in enumerate(heads, 1)]
 
 
-def _rule(part: _Part) -> Rule:
+def _rule(part: RuleTable) -> Rule:
     part.check_keys(_RULE_KEYS)
     topic_filter = part.topic_filter("filter", part.string("filter"))
     kind = part.choice("format", FORMATS)
@@ -163,7 +163,7 @@ def _rule(part: _Part) -> Rule:
     )
 
 
-def _columns(part: _Part, kind: str) -> tuple[str, ...]:
+def _columns(part: RuleTable, kind: str) -> tuple[str, ...]:
     if kind != "csv":
         for key in ("columns", "delimiter"):
             if key in part.table:
@@ -180,7 +180,7 @@ def _columns(part: _Part, kind: str) -> tuple[str, ...]:
     return columns
 
 
-def _fields(part: _Part, kind: str, check_path: Any) -> tuple[Field, ...]:
+def _fields(part: RuleTable, kind: str, check_path: Any) -> tuple[Field, ...]:
     """Several by name, or the one that the payload is."""
     if "fields" not in part.table:
         if kind in ("json", "csv"):
@@ -209,7 +209,7 @@ def _fields(part: _Part, kind: str, check_path: Any) -> tuple[Field, ...]:
     return tuple(found)
 
 
-def _field(part: _Part, name: str | int, path: str | None, only: str | None) -> Field:
+def _field(part: RuleTable, name: str | int, path: str | None, only: str | None) -> Field:
     type_ = part.choice("type", TYPES if only is None else (only,), "number")
     minimum, maximum = part.number("min"), part.number("max")
     if type_ != "number":
@@ -225,7 +225,7 @@ def _field(part: _Part, name: str | int, path: str | None, only: str | None) -> 
     return Field(name, path, type_, unit, minimum, maximum, optional)
 
 
-def _time(part: _Part, kind: str, check_path: Any) -> Time | None:
+def _time(part: RuleTable, kind: str, check_path: Any) -> Time | None:
     if "time" not in part.table:
         return None
     time = part.part("time")
@@ -237,7 +237,7 @@ def _time(part: _Part, kind: str, check_path: Any) -> Time | None:
     return Time(path, time.choice("unit", TIME_UNITS))
 
 
-def _sensor(part: _Part, kind: str, topic_filter: str, check_path: Any) -> tuple[int, ...] | str:
+def _sensor(part: RuleTable, kind: str, topic_filter: str, check_path: Any) -> tuple[int, ...] | str:
     given = part.table.get("sensor", [])
     if isinstance(given, str):
         if kind == "number" or "fields" not in part.table:
@@ -251,7 +251,7 @@ def _sensor(part: _Part, kind: str, topic_filter: str, check_path: Any) -> tuple
     return tuple(given)
 
 
-def _check_level(part: _Part, key: str, level: str | int, topic_filter: str) -> None:
+def _check_level(part: RuleTable, key: str, level: str | int, topic_filter: str) -> None:
     if isinstance(level, str):
         return
     levels = topic_filter.split("/")
@@ -261,7 +261,7 @@ def _check_level(part: _Part, key: str, level: str | int, topic_filter: str) -> 
         part.refuse(key, f"{level} is no level of {topic_filter!r}: they count from 1 to {most}")
 
 
-def _check_path(part: _Part, key: str, path: str, *, kind: str, columns: tuple[str, ...]) -> None:
+def _check_path(part: RuleTable, key: str, path: str, *, kind: str, columns: tuple[str, ...]) -> None:
     if kind == "csv" and path not in columns:
         nearest = difflib.get_close_matches(path, columns, 1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
@@ -270,67 +270,3 @@ def _check_path(part: _Part, key: str, path: str, *, kind: str, columns: tuple[s
         part.refuse(key, f"{path!r} is no path: write a.b, or a.list[0].b")
     if kind == "text" and re.fullmatch(r"[^\s=,;]+", path) is None:
         part.refuse(key, f"{path!r} is no name that can stand before '='")
-
-
-class _Part:
-    """A table of the file, and how to speak of it."""
-
-    def __init__(self, place: str, table: Mapping[str, Any], above: str = "") -> None:
-        self.table = table
-        self._place = place
-        self._above = above
-
-    def refuse(self, key: str, what: str) -> NoReturn:
-        raise ConfigError(f"{self._place}: {'.'.join(filter(None, (self._above, key)))} {what}")
-
-    def check_keys(self, known: tuple[str, ...]) -> None:
-        for key in self.table:
-            if key not in known:
-                nearest = difflib.get_close_matches(key, known, 1)
-                hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
-                self.refuse(key, f"is no key here; {hint}")
-
-    def part(self, key: str) -> _Part:
-        table = self.table.get(key, {})
-        if not isinstance(table, dict):
-            self.refuse(key, "is not a table")
-        return _Part(self._place, table, ".".join(filter(None, (self._above, key))))
-
-    def string(self, key: str, default: str | None = None) -> str:
-        value = self.table.get(key, default)
-        if value is None:
-            self.refuse(key, "is missing")
-        if not isinstance(value, str) or (not value and default is None):
-            self.refuse(key, "is not a text")
-        return value
-
-    def strings(self, key: str) -> list[str]:
-        value = self.table.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            self.refuse(key, "is not a list of texts")
-        return value
-
-    def choice(self, key: str, words: tuple[str, ...], default: str | None = None) -> str:
-        value = self.string(key, default)
-        if value not in words:
-            nearest = difflib.get_close_matches(value, words, 1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            self.refuse(key, f"is {value!r}, not one of {', '.join(words)}{hint}")
-        return value
-
-    def number(self, key: str) -> float | None:
-        value = self.table.get(key)
-        if value is None:
-            return None
-        # An integer of TOML may have any number of digits.
-        if type(value) not in (int, float) or not abs(value) <= LARGEST_NUMBER:
-            self.refuse(key, "is not a number")
-        return float(value)
-
-    def topic_filter(self, key: str, value: str) -> str:
-        try:
-            if split_shared(value)[0] is not None:
-                self.refuse(key, f"is {value!r}, a shared subscription: name the filter alone")
-            return validate_filter(value)
-        except TopicError as error:
-            self.refuse(key, f"is no topic filter: {error}")

@@ -19,7 +19,7 @@ from hedgerow_workshop.bench.report import BenchRequest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOMENT = PipelinePlan(rows=2_000, rounds=1, rate=500, seconds=1, flood=2_000, stall_s=0.3)
+MOMENT = PipelinePlan(rows=2_000, rounds=1, rate=500, seconds=1, flood=2_000, stall_s=0.3, sensors=50)
 
 
 def test_a_race(spark: SparkSession) -> None:
@@ -59,7 +59,7 @@ def test_a_payload_says_when() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no row ingets; there are ingest, hot, linear"):
+    with pytest.raises(ConfigError, match="no row ingets; there are ingest, hot, anomalies"):
         run(BenchRequest(only=("ingets",)))
     with pytest.raises(ConfigError, match="no peer kafka; there are spark-parquet, paho-parquet"):
         run(BenchRequest(peers=("kafka",)))

@@ -31,7 +31,7 @@ from hedgerow_workshop.demo.terminal import Terminal
 from hedgerow_workshop.tables import Reckoning, reckon
 
 EVEN = Reckoning(3, 0, 0)
-LEARNED = Learned(readings=7, scored=2, anomalies=1, links=3, lost=0, datagrams=4)
+LEARNED = Learned(readings=7, sensors=2, anomalies=1, links=3, lost=0, datagrams=4)
 
 
 @pytest.fixture
@@ -91,26 +91,30 @@ def test_the_jobs_are_done_when_each_has_taken_what_there_is(pipeline: PipelineP
     progress.store(Progress("quality", "finished"), pipeline.tables)
     summary = pipeline.tables / progress.DIRECTORY / "quality.json"
     os.utime(summary, (asked_at - 1, asked_at - 1))
-    put(pipeline, "anomalies", {"field": "wind"})
+    progress.store(Progress("anomalies", "running", 1), pipeline.tables)
     assert not pipeline.has_learned()
     os.utime(summary, (asked_at + 1, asked_at + 1))
+    assert pipeline.has_learned()
+    judged = pipeline.tables / progress.DIRECTORY / "anomalies.json"
+    os.utime(judged, (asked_at, asked_at))
+    assert not pipeline.has_learned()
+    progress.store(Progress("anomalies", "running", 2), pipeline.tables)
     assert pipeline.has_learned()
     tell(pipeline, 1, ("readings",))
     assert not pipeline.has_learned()
 
 
 def test_what_the_jobs_have_learned(pipeline: PipelineProgram) -> None:
-    put(pipeline, "readings", *({"field": "wind"} for _ in range(4)))
-    judged = {"sensor": "north", "field": "wind", "score": 1.0, "is_anomaly": False}
-    put(pipeline, "anomalies", judged, {**judged, "score": None}, {**judged, "is_anomaly": True})
+    put(pipeline, "readings", *({"sensor": "north", "field": "wind"} for _ in range(4)))
+    began = {"sensor": "north", "field": "wind", "kind": "stuck", "at": 1, "is_over": False}
+    put(pipeline, "anomalies", began, {**began, "is_over": True})
     link = {"kind": "link", "source": "n", "target": "h", "topic": "farm/soil", "lost": 1}
     sensors = {**link, "topic": SENSOR_TOPICS[1], "lost": 5}
     put(pipeline, "quality", link, sensors, {**link, "topic": None, "lost": 6}, {**link, "kind": "hop"})
     learned = pipeline.learned()
-    assert learned == Learned(readings=4, scored=1, anomalies=1, links=1, lost=1, datagrams=5)
+    assert learned == Learned(readings=4, sensors=1, anomalies=1, links=1, lost=1, datagrams=5)
     assert str(learned) == (
-        "4 readings, 1 series of them with a score and 1 unlike those before them; "
-        "on 1 links 1 messages and 5 datagrams lost"
+        "4 readings of 1 sensors and fields, 1 anomalies; on 1 links 1 messages and 5 datagrams lost"
     )
 
 

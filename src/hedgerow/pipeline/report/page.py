@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sql
 
 from hedgerow.pipeline.gaps import GAPS, read_gaps
+from hedgerow.pipeline.jobs import anomalies
 from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.html import Html
 
@@ -105,12 +106,14 @@ def _hot(rows: DataFrame) -> Iterator[Html]:
 
 
 def _anomalies(rows: DataFrame) -> Iterator[Html]:
-    sensors = rows.groupBy("sensor", "field", "reason").agg(
-        sql.count("*").alias("readings"), sql.max(sql.abs("score")).alias("highest score")
-    )
-    yield html.table(lines_of(sensors.orderBy(*_by_sensor(), "reason")), "By sensor and reason")
-    strange = rows.where("is_anomaly").orderBy(sql.desc_nulls_last(sql.abs("score")), "at")
-    yield html.table(lines_of(strange), f"Anomalies, at most {MAX_ROWS}, by score")
+    once = anomalies.episodes(rows)
+    sensors = once.groupBy("sensor", "field", "kind").agg(
+        sql.count("*").alias("anomalies"), sql.sum("readings").alias("readings"),
+        sql.min("at").alias("first"), sql.max("until").alias("last"),
+    )  # fmt: skip
+    yield html.table(lines_of(sensors.orderBy(*_by_sensor(), "kind")), "By sensor and kind")
+    told = once.orderBy(sql.desc("at")).select("at", "sensor", "field", "kind", "is_over", "explanation")
+    yield html.table(lines_of(told), f"Anomalies, at most {MAX_ROWS}, the newest first")
 
 
 def _late(rows: DataFrame) -> Iterator[Html]:

@@ -41,8 +41,8 @@ class Learned(NamedTuple):
     """What the jobs have made of the messages."""
 
     readings: int
-    scored: int
-    """Sensors' fields, of which some reading could be compared with those before it."""
+    sensors: int
+    """Each field of each for itself."""
     anomalies: int
     links: int
     """From a publisher to a broker that has messages of it, by the job `quality`."""
@@ -54,10 +54,10 @@ class Learned(NamedTuple):
     """Links of which nothing is known to be lost, nor that nothing is: the publisher has no journal."""
 
     def __str__(self) -> str:
+        unknown = f", not known of {self.unknown} of them" if self.unknown else ""
         return (
-            f"{self.readings:,} readings, {self.scored} series of them with a score and {self.anomalies:,} "
-            f"unlike those before them; on {self.links} links {self.lost:,} messages and {self.datagrams:,} "
-            "datagrams lost" + (f", not known of {self.unknown} of them" if self.unknown else "")
+            f"{self.readings:,} readings of {self.sensors} sensors and fields, {self.anomalies:,} anomalies; "
+            f"on {self.links} links {self.lost:,} messages and {self.datagrams:,} datagrams lost{unknown}"
         )
 
 
@@ -186,13 +186,17 @@ class PipelineProgram(LabProgram):
         taken = {job: each.total_rows for job, each in found.items()}
         if taken.get("readings", 0) < taken.get("ingest", 0):
             return False
-        tables = str(self.tables)
-        numbers = sum(row["value"] is not None for row in load_rows(tables, "readings", ("value",)))
-        return sum(1 for _ in load_rows(tables, "anomalies", ("field",))) >= numbers
+        # It tells how far it is after each batch, and no readings come any more.
+        files = [path.stat().st_mtime for path in (self.tables / "readings").rglob("*.parquet")]
+        judged = self.tables / progress.DIRECTORY / "anomalies.json"
+        return judged.exists() and judged.stat().st_mtime >= max(files, default=0.0)
 
     def learned(self) -> Learned:
         tables = str(self.tables)
-        judged = list(load_rows(tables, "anomalies", ("sensor", "field", "score", "is_anomaly")))
+        readings = [
+            (row["sensor"], row["field"]) for row in load_rows(tables, "readings", ("sensor", "field"))
+        ]
+        found = load_rows(tables, "anomalies", ("sensor", "field", "kind", "at"))
         links = [
             row
             for row in load_rows(tables, "quality", ("kind", "source", "target", "topic", "lost"))
@@ -200,9 +204,9 @@ class PipelineProgram(LabProgram):
         ]
         datagrams = sum(row["lost"] or 0 for row in links if row["topic"] in SENSOR_TOPICS.values())
         return Learned(
-            readings=sum(1 for _ in load_rows(tables, "readings", ("field",))),
-            scored=len({(row["sensor"], row["field"]) for row in judged if row["score"] is not None}),
-            anomalies=sum(row["is_anomaly"] for row in judged),
+            readings=len(readings),
+            sensors=len(set(readings)),
+            anomalies=len({tuple(row.values()) for row in found}),
             links=len({(row["source"], row["target"]) for row in links}),
             lost=sum(row["lost"] or 0 for row in links) - datagrams,
             datagrams=datagrams,

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import ConfigError
 from hedgerow.message import MessageId
+from hedgerow.pipeline.jobs import anomalies
 from hedgerow.pipeline.jobs.quality import HOP_TRANSPORTS
 from hedgerow.pipeline.queries import JOBS, QuerySettings
 from hedgerow.pipeline.report.report import write_report
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, Tell
+from hedgerow.pipeline.tables import read_table
 from hedgerow_workshop.lab.farm import FIELDS, HOUSE, Farm
 from hedgerow_workshop.tables import load_rows, reckon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MAX_TOLD = 5
 TABLES = ("bronze", "readings", "quarantine", "hot", "anomalies", "quality")
 
 Opening = Callable[[], AbstractContextManager["SparkSession"]]
@@ -58,12 +61,13 @@ def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
     with opening() as spark:
         Runner(spark, settings, tell).run(tuple(JOBS))
         counted = {name: _count(spark, tables / name) for name in TABLES}
-        unlike = _count(spark, tables / "anomalies", "is_anomaly")
+        found = anomalies.episodes(read_table(spark, str(tables), "anomalies")).orderBy("at")
+        told = [f"{row.sensor}, {row.field}: {row.explanation}" for row in found.limit(MAX_TOLD).collect()]
         report = out / "report.html"
         write_report(spark, report, tables)
     reckoning = reckon(farm.traffic.published, _found_at_home(str(tables)))
     print("tables: " + ", ".join(f"{name} {count:,}" for name, count in counted.items()))
-    print(f"{unlike} readings are unlike those before them")
+    print("\n".join([f"anomalies, the first {MAX_TOLD}:", *told] if told else ["no anomalies"]))
     print(f"bronze: {reckoning}")
     print(f"report: {report}")
     return 0 if reckoning.is_even and not farm.traffic.lost and not farm.traffic.doubled else 1
@@ -76,11 +80,11 @@ def _found_at_home(tables: str) -> Iterator[tuple[str, MessageId]]:
             yield row["journal"], MessageId(row["origin"], row["epoch"], row["sequence"])
 
 
-def _count(spark: SparkSession, table: Path, condition: str = "true") -> int:
+def _count(spark: SparkSession, table: Path) -> int:
     """A table that has no rows yet has no columns either."""
     if not any(table.rglob("*.parquet")):
         return 0
-    return spark.read.parquet(str(table)).where(condition).count()
+    return spark.read.parquet(str(table)).count()
 
 
 def _say(text: str) -> None:

@@ -5,6 +5,7 @@ obvious alternative.
 | --- | --- |
 | `ingest` | rows/s from a journal into bronze, beside the same rows from Parquet files |
 | `hot` | rows/s through the windowed hot topics, likewise |
+| `anomalies` | s that a batch of 1,000 readings takes where 100,000 sensors are watched |
 | `linear` | what 4 million rows cost beside 4 times what 1 million cost; 2 million are told in a note |
 | `journal-cost` | the share of its throughput (QoS 0, 1 → 1) that a broker keeps with its journal on |
 | `freshness` | s from publish to a row in bronze, 95th percentile, at 5,000 messages/s |
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hedgerow_workshop.bench import journal_cost
-from hedgerow_workshop.bench.pipeline import alternative, live, throughput
+from hedgerow_workshop.bench.pipeline import alternative, live, throughput, watching
 from hedgerow_workshop.bench.pipeline.recording import record
 from hedgerow_workshop.bench.report import (
     BenchRequest,
@@ -52,11 +53,14 @@ class PipelinePlan:
     """Of traffic, where it is live."""
     flood: int
     stall_s: float
+    sensors: int
     at_least: float = AT_LEAST
 
 
-FULL = PipelinePlan(rows=1_000_000, rounds=5, rate=5_000, seconds=30, flood=1_000_000, stall_s=10)
-QUICK = PipelinePlan(rows=100_000, rounds=1, rate=1_000, seconds=4, flood=50_000, stall_s=1)
+FULL = PipelinePlan(
+    rows=1_000_000, rounds=5, rate=5_000, seconds=30, flood=1_000_000, stall_s=10, sensors=100_000
+)
+QUICK = PipelinePlan(rows=100_000, rounds=1, rate=1_000, seconds=4, flood=50_000, stall_s=1, sensors=10_000)
 
 
 class PipelineBench:
@@ -94,6 +98,15 @@ class PipelineBench:
         if ratio < at_least:
             self.note(f"{name}: {ratio:.3f}× is less than the {at_least:g}× that we promise")
         return BenchRow(name, "rows/s", "higher", rates[OURS], {SPARK: rates[SPARK]})
+
+    def anomalies(self) -> BenchRow:
+        self._shown.step(f"{self.plan.sensors:,} sensors")
+        took = watching.batches_s(self._spark, self.next_directory(), self.plan.sensors)
+        typical = statistics.median(took)
+        self.note(f"anomalies: {len(took)} batches, from {min(took):.2f} s to {max(took):.2f} s")
+        if typical > watching.AT_MOST_S:
+            self.note(f"anomalies: {typical:.2f} s is more than the {watching.AT_MOST_S:g} s that we promise")
+        return BenchRow(watching.ROW, "s", "lower", typical)
 
     def linear(self) -> BenchRow:
         recordings = [
@@ -165,6 +178,7 @@ class PipelineBench:
 ROWS: dict[str, Callable[[PipelineBench], BenchRow]] = {
     "ingest": lambda bench: bench.race("ingest"),
     "hot": lambda bench: bench.race("hot"),
+    "anomalies": PipelineBench.anomalies,
     "linear": PipelineBench.linear,
     "journal-cost": PipelineBench.journal_cost,
     "freshness": PipelineBench.freshness,
