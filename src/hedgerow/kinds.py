@@ -32,7 +32,7 @@ OF_DATA = ("data", "data_bytes", "data_full", "data_age")
 
 def _is_for_sidecar(name: str) -> bool:
     return name in (*OF_DATA, "id", "http", "dashboard", "access.host_names") or (
-        name.startswith(("log.", "limits.", "federation.")) and name != "federation.enabled"
+        name.startswith(("api.", "log.", "limits.", "federation.")) and name != "federation.enabled"
     )
 
 
@@ -47,7 +47,7 @@ OF_CLIENTS = {
 
 def _is_for_dashboard(name: str) -> bool:
     return name in ("id", "http", "https", "tls.certificate", "tls.key") or (
-        name.startswith(("access.", "log.", "limits.", "federation."))
+        name.startswith(("access.", "api.", "log.", "limits.", "federation."))
         and name not in {*OF_CLIENTS, "federation.enabled", *OF_SIDECARS}
     )
 

@@ -69,6 +69,7 @@ PARTS = (
         lambda config: bool(config.of(sensors.SensorSettings).udp),
         sensors.CHAPTER,
     ),
+    PartEntry("API", "hedgerow.web.api.part:ApiPart", web.serves_api, web.API_CHAPTER),
     PartEntry("dashboard", "hedgerow.web.dashboard:Dashboard", web.serves_dashboard, web.CHAPTER),
     PartEntry("listeners", "hedgerow.node.listeners:Listeners", lambda config: True),
     PartEntry("mDNS", "hedgerow.node.mdns_services:MdnsPart", lambda config: config.mdns),

@@ -142,7 +142,7 @@ def test_a_wheel_with_another_htmx_is_as_good_as_none(caplog: pytest.LogCaptureF
 
 async def test_nobody_pays_when_nobody_looks() -> None:
     async with showing(id="barn") as shown:
-        shown.dashboard.idle_s = 0.1
+        shown.dashboard.fabric_watch.idle_s = 0.1
         subscribed = shown.server.broker.subscriptions.local.counts
         assert STATUS_FILTER not in subscribed
         await shown.browser().get("/assets/style.css")

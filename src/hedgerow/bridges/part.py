@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hedgerow.bridges.following import FollowingBridge
     from hedgerow.bridges.section import FarAddress, Section
     from hedgerow.broker.dialled import DialledConnection
+    from hedgerow.node.api import ApiRoute
     from hedgerow.node.config import Config
 
 logger = logging.getLogger(__name__)
@@ -159,6 +160,11 @@ class BridgesPart(Part):
             raise ConfigError(TLS_FILES_REFUSED) from None
 
     # What it shows
+
+    def api(self) -> Sequence[ApiRoute]:
+        from hedgerow.bridges.io.routes import bridge_routes
+
+        return bridge_routes(self)
 
     def status(self) -> Mapping[str, Any]:
         return {"links": [_describe(bridge) for bridge in self.bridges.kept]}

@@ -61,6 +61,12 @@ COMMANDS: dict[str, Command] = {
         "hedgerow bridge new north north.example -t '# both 1'",
     ),
     "passwd": Command("nodes", "set, change or delete a user's password", "hedgerow passwd passwords anna"),
+    "user": Command(
+        "nodes", "list, add, disable, enable and remove users", "hedgerow user add passwords anna"
+    ),
+    "token": Command(
+        "nodes", "make, list and remove tokens for a node's API", "hedgerow token create tokens grafana"
+    ),
     "pub": Command(
         "messages", "publish messages", "hedgerow pub mqtt://localhost farm/barn/temperature 21.5"
     ),

@@ -20,6 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("-c", "--create", action="store_true", help="create FILE, which must not exist yet")
     what.add_argument("-D", "--delete", action="store_true", help="delete USER")
+    add_password_options(parser)
+
+
+def add_password_options(parser: argparse.ArgumentParser) -> None:
     password = parser.add_mutually_exclusive_group()
     password.add_argument(
         "-b",
@@ -58,7 +62,7 @@ def run(arguments: argparse.Namespace, ask: Callable[[str], str] = ask_at_termin
     is_new = set_password(
         file,
         arguments.user,
-        _password(arguments, ask),
+        read_password(arguments, ask),
         create=arguments.create,
         iterations=arguments.iterations,
     )
@@ -66,7 +70,7 @@ def run(arguments: argparse.Namespace, ask: Callable[[str], str] = ask_at_termin
     return 0
 
 
-def _password(arguments: argparse.Namespace, ask: Callable[[str], str]) -> bytes:
+def read_password(arguments: argparse.Namespace, ask: Callable[[str], str] = ask_at_terminal) -> bytes:
     if arguments.batch:
         if arguments.password is None:
             raise ConfigError("-b without a password: hedgerow passwd -b FILE USER PASSWORD")

@@ -6,7 +6,7 @@ import json
 import logging
 import random
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -34,6 +34,7 @@ from hedgerow.federation.neighbour_session import Keeping
 from hedgerow.federation.overlay.limits import DIAL_S
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.federation.state import describe_filters, ledgers_of
+from hedgerow.node.api import LINK, READ, ApiRoute, list_of, record
 from hedgerow.node.broker_urls import BrokerUrl, warn_if_readable
 from hedgerow.node.dialling import DIAL_TIMEOUT_S, Dialler, Place, make_tls_context
 from hedgerow.node.far_link import FarLink
@@ -288,6 +289,18 @@ class FederationPart(Part):
         home = self._config.home
         links = {"links": list(chain(self._neighbours(), self._document_neighbours(), self._not_reached()))}
         return links if home is None else links | {"kind": "sidecar", "beside": str(home)}
+
+    def api(self) -> Sequence[ApiRoute]:
+        return (
+            ApiRoute(
+                "GET",
+                "/neighbours",
+                READ,
+                "This node's neighbours in its federation.",
+                lambda call: {"items": list(self.status()["links"])},
+                record({"items": list_of(LINK)}),
+            ),
+        )
 
     def _neighbours(self) -> Iterator[dict[str, Any]]:
         round_trips = self.machine.overlay.round_trips

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.journal.config import JournalConfig
 from hedgerow.journal.io.node_journal import NodeJournal
 from hedgerow.journal.observer import JournalObserver
+from hedgerow.node.api import READ, ApiRoute, Call, either_none, list_of, record, table_of, text, whole
 from hedgerow.node.part import Part
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 logger = logging.getLogger(__name__)
+
+JOURNAL = record(
+    {
+        "topics": list_of(text(), "The filters of what is recorded, as far as you may read them."),
+        "problem": either_none(text("Why not all is recorded, while that lasts.")),
+        "figures": table_of(whole(), "Messages and bytes, recorded, durable, missed."),
+    }
+)
 
 
 class JournalPart(Part):
@@ -37,6 +46,24 @@ class JournalPart(Part):
 
     def status(self) -> Mapping[str, Any]:
         return {"journal": self.journal.figures()} if self.journal is not None else {}
+
+    def api(self) -> Sequence[ApiRoute]:
+        return (
+            ApiRoute(
+                "GET",
+                "/journals",
+                READ,
+                "The journals that this node writes, with their figures.",
+                self._list_journals,
+                record({"items": list_of(JOURNAL)}),
+            ),
+        )
+
+    def _list_journals(self, call: Call) -> Any:
+        config = self.node.config.of(JournalConfig)
+        figures = self.journal.figures() if self.journal is not None else {}
+        topics = [each for each in config.topics if call.caller.may_read(each)]
+        return {"items": [{"topics": topics, "problem": self.problem, "figures": figures}]}
 
     def counts(self) -> Mapping[str, int]:
         if self.journal is None:

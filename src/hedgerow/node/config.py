@@ -88,6 +88,11 @@ class Config:
         return replace(self, rooms={**self.rooms, **{type(each): each for each in settings}})
 
     @property
+    def has_users(self) -> bool:
+        """Is there anything by which somebody proves to be a user, but for certificates?"""
+        return self.passwords is not None
+
+    @property
     def takes_clients(self) -> bool:
         return bool(self.mqtt or self.mqtts or self.ws or self.wss)
 
@@ -152,7 +157,7 @@ def check_same_ports(addresses: Iterable[tuple[str, Address]], given: Given) -> 
 
 def check_open_listeners(addresses: Iterable[tuple[str, Address]], config: Config, given: Given) -> None:
     """Whoever wants strangers to be let in without a name has to say so. Each with its key."""
-    if config.passwords is not None or "access.anonymous" in given.values:
+    if config.has_users or "access.anonymous" in given.values:
         return
     for name, address in addresses:
         is_tls = name in ("mqtts", "wss")

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hedgerow.node.browsers import is_of_browser, objection_to_request
 
@@ -33,6 +33,10 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     form: Mapping[str, str] = field(default_factory=dict)
     """What POST brought."""
+    raw_query: str = ""
+    """As it came."""
+    body: bytes = b""
+    """The same, for a `Tree`."""
     address: str = ""
     """The peer's."""
     is_tls: bool = False
@@ -53,6 +57,14 @@ class Response:
 Handler = Callable[[Request], Response | Awaitable[Response]]
 
 
+class Tree(NamedTuple):
+    """Whatever is asked for below a path, by any method and with any body."""
+
+    handle: Handler
+    max_body_bytes: Callable[[Request], int]
+    """Asked with the head alone, before any of the body is read."""
+
+
 def refusal(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> Response:
     return Response(f"{status.value} {status.phrase}\n".encode(), status=status, headers=headers or {})
 
@@ -71,6 +83,10 @@ def respond(
         handler = routes.get(ELSEWHERE) if request.method in READING else None
         if handler is None:
             return refusal(HTTPStatus.NOT_FOUND)
+    return answer(handler, request)
+
+
+def answer(handler: Handler, request: Request) -> Response | Awaitable[Response]:
     try:
         return handler(request)
     except Exception:

@@ -1,8 +1,9 @@
 """The HTTP port: the node's two tables of paths, to read and to act (see `handlers`).
 
 HTTP itself is h11's. A connection carries one request, must be over within `MAX_CONNECTION_S`, and may send
-`MAX_HEAD_BYTES` of head and, with POST, a form of `MAX_FORM_BYTES`. The head has to say its length: browsers
-send no form in chunks, and in those of one byte it would take the loop a hundred times as long to read.
+`MAX_HEAD_BYTES` of head and, with POST, a form of `MAX_FORM_BYTES`, or what a `Tree` takes from whoever asks.
+The head has to say its length: browsers send no form in chunks, and in those of one byte it would take the
+loop a hundred times as long to read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from urllib.parse import parse_qsl
 
 import h11
 
-from hedgerow.node.handlers import ACTING, Handler, Request, Response, refusal, respond
+from hedgerow.node.handlers import ACTING, Handler, Request, Response, Tree, answer, refusal, respond
 from hedgerow.node.link import user_of
 from hedgerow.rates import site_of
 
@@ -53,6 +54,7 @@ class HttpLink(asyncio.Protocol):
         "_node",
         "_site",
         "_task",
+        "_tree",
         "transport",
     )
 
@@ -66,6 +68,7 @@ class HttpLink(asyncio.Protocol):
         self._is_tls = listener.scheme == "https"
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._head: h11.Request | None = None
+        self._tree: Tree | None = None
         self._form = bytearray()
         self._task: asyncio.Task[None] | None = None
 
@@ -91,10 +94,14 @@ class HttpLink(asyncio.Protocol):
             event = self._http.next_event()
             if isinstance(event, h11.Request):
                 self._head = event
-                if not self._takes_form(event):
+                self._tree = self._find_tree(event)
+                if self._tree is not None:
+                    _check_length(event, self._tree.max_body_bytes(self._request(event, b"")))
+                elif self._takes_form(event):
+                    _check_length(event, MAX_FORM_BYTES)
+                else:
                     self._answer(self._request(event, b""))
                     return
-                _check_form_length(event)
                 if self._http.they_are_waiting_for_100_continue:
                     go_on = h11.InformationalResponse(status_code=100, headers=[])
                     self.transport.write(self._http.send(go_on) or b"")
@@ -111,8 +118,13 @@ class HttpLink(asyncio.Protocol):
         tls = self._node.config.tls
         by_subject = tls is not None and tls.use_subject_as_username
         name = user_of(self.transport, has_certificate, has_certificate and by_subject)
-        request = _request(head, body, self._address, self._is_tls)
+        make = _request if self._tree is None else _whole_request
+        request = make(head, body, self._address, self._is_tls)
         return replace(request, has_certificate=has_certificate, certificate_name=name)
+
+    def _find_tree(self, head: h11.Request) -> Tree | None:
+        path, _, _ = head.target.decode("latin-1").partition("?")
+        return next((tree for root, tree in self._node.trees.items() if path.startswith(root)), None)
 
     def _takes_form(self, head: h11.Request) -> bool:
         path, _, _ = head.target.decode("latin-1").partition("?")
@@ -120,16 +132,19 @@ class HttpLink(asyncio.Protocol):
 
     def _answer(self, request: Request) -> None:
         with_body = request.method != "HEAD"
-        answer = respond(self._node.routes, self._node.actions, request)
-        if isinstance(answer, Response):
-            self._send(answer, with_body)
+        if self._tree is not None:
+            found = answer(self._tree.handle, request)
         else:
-            waiting = self._wait(answer, request, with_body)
+            found = respond(self._node.routes, self._node.actions, request)
+        if isinstance(found, Response):
+            self._send(found, with_body)
+        else:
+            waiting = self._wait(found, request, with_body)
             self._task = asyncio.get_running_loop().create_task(waiting)
 
-    async def _wait(self, answer: Awaitable[Response], request: Request, with_body: bool) -> None:
+    async def _wait(self, waiting: Awaitable[Response], request: Request, with_body: bool) -> None:
         try:
-            response = await answer
+            response = await waiting
         except Exception:
             logger.exception("the handler of %s failed", request.path)
             response = refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -169,21 +184,28 @@ class HttpLink(asyncio.Protocol):
         self._node.sockets.http_links.discard(self)
 
 
-def _check_form_length(head: h11.Request) -> None:
+def _check_length(head: h11.Request, most: int) -> None:
     headers = dict(head.headers)
     if b"transfer-encoding" in headers:
         raise FormError(HTTPStatus.LENGTH_REQUIRED)
-    if int(headers.get(b"content-length", 0)) > MAX_FORM_BYTES:
+    if int(headers.get(b"content-length", 0)) > most:
         raise FormError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def _request(head: h11.Request, body: bytes, address: str, is_tls: bool) -> Request:
-    path, _, query = head.target.decode("latin-1").partition("?")
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+    whole = _whole_request(head, b"", address, is_tls)
+    headers = whole.headers
     if body and headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
         raise FormError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    return replace(whole, query=_fields(whole.raw_query), form=_fields(body.decode("latin-1")))
+
+
+def _whole_request(head: h11.Request, body: bytes, address: str, is_tls: bool) -> Request:
+    """For a tree, which reads the query and the body itself."""
+    path, _, query = head.target.decode("latin-1").partition("?")
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
     method = head.method.decode("latin-1")
-    return Request(method, path, headers, _fields(query), _fields(body.decode("latin-1")), address, is_tls)
+    return Request(method, path, headers, raw_query=query, body=body, address=address, is_tls=is_tls)
 
 
 def _fields(text: str) -> dict[str, str]:

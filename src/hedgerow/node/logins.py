@@ -284,6 +284,10 @@ class Logins(Part):
         assert config.passwords is not None
         return partial(self._set, self._load(config.passwords))
 
+    def read_again(self) -> None:
+        """Their file was changed by this node. Raises ConfigError."""
+        self.reload(self.node.config)()
+
     def _load(self, file: Path) -> Passwords:
         # Most nodes have no such file, and start the sooner.
         from hedgerow.node.passwords import Passwords

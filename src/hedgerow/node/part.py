@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
     from hedgerow.broker.broker import Broker
     from hedgerow.errors import ConfigError
+    from hedgerow.node.api import ApiRoute
     from hedgerow.node.config import Chapter, Config
     from hedgerow.node.eventlog import EventLog
     from hedgerow.node.failures import Failures
-    from hedgerow.node.handlers import Handler
+    from hedgerow.node.handlers import Handler, Tree
     from hedgerow.node.lateness import Lateness
     from hedgerow.node.open_sockets import OpenSockets
     from hedgerow.node.passwords import Passwords
@@ -61,6 +62,8 @@ class NodeContext(Protocol):
     """Of the HTTP port, by path."""
     actions: dict[str, Handler]
     """And those for POST."""
+    trees: dict[str, Tree]
+    """And what answers for whatever is below a path, by that path with its last "/"."""
     shut_down_s: float
     """How long clients have to take their last bytes when the node stops, and again the store."""
     stopping: bool
@@ -202,6 +205,14 @@ class Part:
     def actions(self) -> Mapping[str, Handler]:
         """And for POST."""
         return {}
+
+    def trees(self) -> Mapping[str, Tree]:
+        """And for whatever is below a path."""
+        return {}
+
+    def api(self) -> Sequence[ApiRoute]:
+        """What it adds to the API (`node/api.py`)."""
+        return ()
 
     def status(self) -> Mapping[str, Any]:
         """Its entries of the node's status. Those of `links` are added to those of other parts."""

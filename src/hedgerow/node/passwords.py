@@ -2,7 +2,8 @@
 
 A line is `USER:$7$ITERATIONS$SALT$HASH`, with PBKDF2-HMAC-SHA512 over the password, or, from older
 Mosquittos, `USER:$6$SALT$HASH`, with one SHA-512 over password and salt. Both are read; `$7$` is
-written. Lines that begin with `#` are comments.
+written. Lines that begin with `#` are comments. A user who is disabled is such a line, `#disabled USER:…`,
+so that Mosquitto does not let them in either, and may be enabled again with the same password.
 
 `Passwords.verify` may be called from several threads. What a wrong login costs says nothing about
 the users: hashes are compared in constant time, and a name that is not in the file is checked against
@@ -13,26 +14,25 @@ names nor passwords but their HMAC under a random key that never leaves the proc
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
-import os
 import secrets
-import stat
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hedgerow.errors import ConfigError
+from hedgerow.node.line_files import locked_directory, replace_lines
 from hedgerow.node.values import read_utf8
 
 ITERATIONS = 210_000  # OWASP's figure for PBKDF2-HMAC-SHA512 (2023); Mosquitto 2.0 writes 101
 MAX_ITERATIONS = 10_000_000  # a mistyped count must not occupy a thread for minutes at each login
 SALT_BYTES = 12  # Mosquitto 2.0 refuses salts of any other length
 HASH_BYTES = 64
+DISABLED = "#disabled "  # before the line of a user who may not log in
 MAX_NAME_BYTES = 65_535  # §1.5.4: no longer name or password fits into CONNECT
 MAX_REMEMBERED = 10_000  # bounds the memory of right logins at about 2 MiB
 
@@ -161,9 +161,17 @@ class Passwords:
 
 
 def set_password(
-    path: Path, username: str, password: bytes, *, create: bool = False, iterations: int = ITERATIONS
+    path: Path,
+    username: str,
+    password: bytes,
+    *,
+    create: bool = False,
+    iterations: int = ITERATIONS,
+    must_be: bool | None = None,
 ) -> bool:
-    """Give `username` this password; True when the user is new. `create`: in a file that must not exist."""
+    """Give `username` this password; True when the user is new. `create`: in a file that must not exist.
+
+    `must_be`: whether there must be such a user before, if that matters. One who is disabled stays so."""
     _validate_username(username)
     if not password:
         raise ConfigError("an empty password")
@@ -174,28 +182,77 @@ def set_password(
     if not 0 < iterations <= MAX_ITERATIONS:
         raise ConfigError(f"{iterations} iterations: not a number from 1 to {MAX_ITERATIONS}")
     entry = f"{username}:{_Entry.make(password, iterations)}"
-    with _locked_directory(path):
+    with locked_directory(path):
         if create:
             if path.exists():
                 raise ConfigError(f"{path}: exists already; without -c the user is added to it")
-            _replace(path, [entry])
+            replace_lines(path, [entry])
             return True
         lines, line = _find(path, username)
-        if line is None:
-            lines.append(entry)
-        else:
+        disabled = _find_disabled(lines, username) if line is None else None
+        is_known = line is not None or disabled is not None
+        if must_be is not None and must_be is not is_known:
+            kind = NoSuchUserError if must_be else ConfigError
+            raise kind(f'{path}: {"no user" if must_be else "there is a user"} "{username}"')
+        if line is not None:
             lines[line] = entry
-        _replace(path, lines)
-        return line is None
+        elif disabled is not None:
+            lines[disabled] = f"{DISABLED}{entry}"
+        else:
+            lines.append(entry)
+        replace_lines(path, lines)
+        return not is_known
 
 
 def delete_user(path: Path, username: str) -> None:
-    with _locked_directory(path):
+    """Also one who is disabled."""
+    with locked_directory(path):
         lines, line = _find(path, username)
         if line is None:
-            raise ConfigError(f'{path}: no user "{username}"')
+            line = _find_disabled(lines, username)
+        if line is None:
+            raise NoSuchUserError(f'{path}: no user "{username}"')
         del lines[line]
-        _replace(path, lines)
+        replace_lines(path, lines)
+
+
+class NoSuchUserError(ConfigError):
+    """The file has no such user."""
+
+
+class UserLine(NamedTuple):
+    name: str
+    is_enabled: bool
+
+
+def list_users(path: Path) -> list[UserLine]:
+    """In the file's order. Raises ConfigError."""
+    lines, _ = _find(path, "")
+    found = [UserLine(name, is_enabled=True) for _, name, _ in _users("\n".join(lines), path)]
+    disabled = (line for line in lines if line.startswith(DISABLED))
+    return [*found, *(UserLine(line.removeprefix(DISABLED).partition(":")[0], False) for line in disabled)]
+
+
+def set_enabled(path: Path, username: str, is_enabled: bool) -> bool:
+    """Was it otherwise before? Raises ConfigError for a user who is not in the file."""
+    with locked_directory(path):
+        lines, enabled = _find(path, username)
+        disabled = _find_disabled(lines, username)
+        if enabled is None and disabled is None:
+            raise NoSuchUserError(f'{path}: no user "{username}"')
+        if (enabled is not None) is is_enabled:
+            return False
+        if enabled is not None:
+            lines[enabled] = f"{DISABLED}{lines[enabled]}"
+        elif disabled is not None:
+            lines[disabled] = lines[disabled].removeprefix(DISABLED)
+        replace_lines(path, lines)
+        return True
+
+
+def _find_disabled(lines: list[str], username: str) -> int | None:
+    beginning = f"{DISABLED}{username}:"
+    return next((number for number, line in enumerate(lines) if line.startswith(beginning)), None)
 
 
 def _validate_username(username: str) -> None:
@@ -245,46 +302,3 @@ def _find(path: Path, username: str) -> tuple[list[str], int | None]:
     _parse(text, path)
     numbers = {name: number for number, name, _ in _users(text, path)}
     return text.removesuffix("\n").split("\n") if text else [], numbers.get(username)
-
-
-@contextmanager
-def _locked_directory(path: Path) -> Iterator[None]:
-    """Two changes at once happen one after the other, so that neither is lost."""
-    try:
-        directory = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise ConfigError(f"{path.parent}: {error.strerror}") from None
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        yield
-        with suppress(OSError):  # some file systems cannot; the file itself is safe
-            os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _replace(path: Path, lines: list[str]) -> None:
-    """Put the new file in the old one's place in one step: whoever reads sees the old or the new whole."""
-    target = path.resolve()  # a symbolic link stays one
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            if target.exists():
-                _keep_owner(target.stat(), file.fileno())
-            file.write("".join(f"{line}\n" for line in lines))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def _keep_owner(old: os.stat_result, descriptor: int) -> None:
-    """The broker that reads the file may run as another user than the one who changes it."""
-    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
-        os.fchown(descriptor, old.st_uid, old.st_gid)
-    # Someone set 0640 on purpose, for the broker's group; 0644 is what a umask leaves behind.
-    if stat.S_IMODE(old.st_mode) == 0o640:
-        os.fchmod(descriptor, 0o640)

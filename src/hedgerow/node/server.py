@@ -37,7 +37,7 @@ from hedgerow.node.reloading import changed_files, find_changes, merge, prints_o
 from hedgerow.node.version import VERSION
 
 if TYPE_CHECKING:
-    from hedgerow.node.handlers import Handler
+    from hedgerow.node.handlers import Handler, Tree
     from hedgerow.node.passwords import Passwords
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,7 @@ class Server:
         self.passwords: Passwords | None = None
         self.routes: dict[str, Handler] = {}
         self.actions: dict[str, Handler] = {}
+        self.trees: dict[str, Tree] = {}
         self.stopping = False
         self.on_hopeless: Callable[[ConfigError], None] = _log_hopeless
         """What `give_up` comes to."""
@@ -155,6 +156,7 @@ class Server:
         self.parts.append(part)
         self.routes |= part.routes()
         self.actions |= part.actions()
+        self.trees |= part.trees()
 
     async def _make_broker(self) -> None:
         config = self.config

@@ -2,15 +2,12 @@
 
 A request goes through the same steps, whatever it asks for: it is not of another site (`node.browsers`),
 there is a log-in if the node has users, a certificate where MQTT asks for one (`node.http_access`), and what
-is shown is what that user may read. A page asks for its live part each second. While somebody does, the node
-is subscribed to the statuses of the whole fabric, through a port; `IDLE_S` after the last time it is not, so
-that nobody pays when nobody looks. A fabric that is looked at again begins with this node's own status, made
-on the spot, and is whole when the others have told theirs.
+is shown is what that user may read. A page asks for its live part each second; while somebody does, the node
+hears the statuses of the whole fabric (`fabric_watch.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,8 +16,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from hedgerow.broker.port import Port
-from hedgerow.message import Message
 from hedgerow.node import status
 from hedgerow.node.browsers import objection_to_request
 from hedgerow.node.handlers import ELSEWHERE, Response, refusal
@@ -28,11 +23,11 @@ from hedgerow.node.http_access import certified_user, may_be_nobody
 from hedgerow.node.logins import TooManyError
 from hedgerow.node.part import NodeContext, Part
 from hedgerow.rates import site_of
-from hedgerow.topics import STATUS_FILTER
 from hedgerow.web import assets, frame
 from hedgerow.web.actions import ACTIONS, Action, Asked
 from hedgerow.web.actions import run as run_action
 from hedgerow.web.fabric import Fabric
+from hedgerow.web.fabric_watch import FabricWatch
 from hedgerow.web.local import LocalRows
 from hedgerow.web.pages import LOGIN, NOWHERE, PAGES, Page, clients, messages, retained, topics
 from hedgerow.web.pages.common import search_of
@@ -53,14 +48,11 @@ from hedgerow.web.view import LIVE, LOG_IN, LOG_OUT, PAUSE, View, Viewer, WatchV
 from hedgerow.web.watches import Watches
 
 if TYPE_CHECKING:
-    from hedgerow.broker.routes import Route
-    from hedgerow.broker.session import Publisher
     from hedgerow.node.handlers import Handler, Request
 
 logger = logging.getLogger(__name__)
 
 CLIENT_ID = "dashboard"  # as whom an ACL's `%c` sees the users of the dashboard
-IDLE_S = 10.0
 MAX_BACK = 4_096  # characters of an address to return to
 CLOSED = (
     "Clients of this node must prove who they are, so the dashboard shows nothing to you. To look at it, set "
@@ -82,30 +74,22 @@ SECURITY = {
 }
 
 
-class _StatusPort(Port):
-    """Of this node, this node alone tells, whatever a neighbour says of it."""
-
-    def take(self, message: Message, route: Route, publisher: Publisher | None) -> None:
-        own = status.status_topic(self._broker.node_id)
-        if publisher is None or not f"{message.topic}/".startswith(f"{own}/"):
-            self.deliver(message)
-
-
 class Dashboard(Part):
     """The broker is asked for at each request: the node makes it when it starts."""
 
     def __init__(self, node: NodeContext) -> None:
         super().__init__(node)
-        self.fabric = Fabric()
+        self.fabric_watch = FabricWatch(node, "dashboard")
         self.sessions = Sessions(node)
         self.watches = Watches(node)
         self.turns = Turns()
-        self._port: Port | None = None
-        self.idle_s = IDLE_S
-        self._looked_at = float("-inf")
         self._htmx = assets.htmx()
         self._is_live = self._htmx is not None
         self._paths = {page.path for page in PAGES}
+
+    @property
+    def fabric(self) -> Fabric:
+        return self.fabric_watch.fabric
 
     def routes(self) -> Mapping[str, Handler]:
         pages: dict[str, Handler] = {page.path: partial(self._show, page) for page in PAGES}
@@ -129,7 +113,7 @@ class Dashboard(Part):
             return self._ask_to_log_in(request, is_part)
         if user is None and not may_be_nobody(self.node.config, request):
             return _plain(HTTPStatus.FORBIDDEN, CLOSED)
-        self._look()
+        self.fabric_watch.look()
         viewer = self._viewer(log_in, user)
         local = LocalRows(self.node, viewer)
         notice = "" if is_part or log_in is None else log_in.take_notices()
@@ -215,40 +199,6 @@ class Dashboard(Part):
             has_users=self.sessions.is_needed,
             is_live=self._is_live,
         )
-
-    # The fabric's statuses
-
-    def _look(self) -> None:
-        """Somebody looks now."""
-        node, now = self.node, self.node.clock()
-        self._looked_at = now
-        if self._port is not None:
-            return
-        # What was heard before is old, and everyone would look as if it were silent.
-        self.fabric = Fabric()
-        for topic, payload in status.all_statuses(node).items():
-            self.fabric.receive(topic, payload, now)
-        self.fabric.begin_counting()
-        self._port = _StatusPort(node.broker, "dashboard", self._hear)
-        self._port.listen(STATUS_FILTER, now)
-        node.flush()
-        asyncio.get_running_loop().call_later(self.idle_s, self._check_idle)
-
-    def _hear(self, message: Message) -> None:
-        if not message.retain:  # No node retains its status: it would be old.
-            self.fabric.receive(message.topic, message.payload, self.node.clock())
-
-    def _check_idle(self) -> None:
-        if self.node.stopping:
-            return
-        left_s = self._looked_at + self.idle_s - self.node.clock()
-        if left_s > 0:
-            asyncio.get_running_loop().call_later(left_s, self._check_idle)
-            return
-        if self._port is not None:
-            self._port.close()
-            self._port = None
-            self.node.flush()
 
     def _trouble(self, viewer: Viewer) -> str:
         """Why a node that is there to show others shows none."""

@@ -96,7 +96,7 @@ class LocalRows:
         scan = self._clients.get((search, limit))
         if scan is None:
             wanted = search.casefold()[:MAX_SEARCH]
-            scan = Scan(self._sessions(), lambda session: self._find_client(session, wanted), limit)
+            scan = Scan(self.sessions(), lambda session: self.find_client(session, wanted), limit)
             self._clients[search, limit] = scan
         return scan
 
@@ -104,8 +104,8 @@ class LocalRows:
         scan = self._subscriptions.get((search, limit))
         if scan is None:
             wanted = search.casefold()[:MAX_SEARCH]
-            some = self._some_filters()
-            scan = Scan(some, lambda each: self._find_subscriptions(*each, wanted), limit)
+            some = self.some_filters()
+            scan = Scan(some, lambda each: self.find_subscriptions(*each, wanted), limit)
             self._subscriptions[search, limit] = scan
         return scan
 
@@ -114,11 +114,11 @@ class LocalRows:
         if scan is None:
             is_wanted = topic_test(topic_filter)
             values = list(self._node.broker.retained)
-            scan = Scan(values, lambda message: self._find_retained(message, is_wanted), limit)
+            scan = Scan(values, lambda message: self.find_retained(message, is_wanted), limit)
             self._retained[topic_filter, limit] = scan
         return scan
 
-    def _sessions(self) -> list[Session]:
+    def sessions(self) -> list[Session]:
         return list(self._node.broker.sessions.values())
 
     def _is_own(self, session: Session) -> bool:
@@ -126,7 +126,7 @@ class LocalRows:
 
     # Asked of each of very many: what rules most of them out comes first.
 
-    def _find_client(self, session: Session, wanted: str) -> tuple[Session, ...]:
+    def find_client(self, session: Session, wanted: str) -> tuple[Session, ...]:
         if wanted and wanted not in session.client_id.casefold():
             address = session.connection.address if session.connection is not None else ""
             if wanted not in address and wanted not in (session.username or "").casefold():
@@ -134,16 +134,16 @@ class LocalRows:
         is_seen = self._viewer.sees_clients or self._is_own(session)
         return (session,) if is_seen and not session.role.is_link else ()
 
-    def _some_filters(self) -> Iterator[SomeFilters]:
+    def some_filters(self) -> Iterator[SomeFilters]:
         """A few of each session at a time."""
-        for session in self._sessions():
+        for session in self.sessions():
             is_seen = not session.role.is_link and (self._viewer.sees_clients or self._is_own(session))
             filters = list(session.subscriptions or ()) if is_seen else []
             yield session, filters[:FILTERS_AT_ONCE]
             for position in range(FILTERS_AT_ONCE, len(filters), FILTERS_AT_ONCE):
                 yield session, filters[position : position + FILTERS_AT_ONCE]
 
-    def _find_subscriptions(
+    def find_subscriptions(
         self, session: Session, filters: list[str], wanted: str
     ) -> Sequence[SubscriptionRow]:
         if not filters:
@@ -159,7 +159,7 @@ class LocalRows:
                     rows.append(SubscriptionRow(client_id, topic_filter, record.subscription.qos, name or ""))
         return rows
 
-    def _find_retained(self, message: Message, is_wanted: Callable[[str], bool]) -> tuple[Message, ...]:
+    def find_retained(self, message: Message, is_wanted: Callable[[str], bool]) -> tuple[Message, ...]:
         is_over = message.expires_at is not None and message.expires_at <= self._now
         topic = message.topic
         return (message,) if not is_over and is_wanted(topic) and self._viewer.may_read(topic) else ()

@@ -84,7 +84,7 @@ class Sessions:
     @property
     def is_needed(self) -> bool:
         """Has the node users? Then nobody sees a page who is not one of them."""
-        return self._node.config.passwords is not None
+        return self._node.config.has_users
 
     # Log-ins that there are
 
