@@ -5,6 +5,7 @@ TEST_ARGS ?=
 # Most tests wait for others more than they compute; more than eight only wait for each other.
 TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores * 2 : 8)))
 FUZZ_SECONDS ?= 120
+PACKAGES ?= dist
 CONTROL_PROTOCOLS := federation document tunnel delegation stamps commands status
 NATIVE_TESTS := bridges broker faults federation hot interop log mobility mqtt multicast node security sensors
 BENCHES ?= devices broker bridge dashboard federation monitoring multicast pipeline sensors
@@ -24,7 +25,7 @@ export NODE_PATH := $(CURDIR)/.cache/node/node_modules
 # Where this is set, each of the hundreds of programs that a test run starts compiles Hedgerow anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install native plain up demo test check check-native lint format bench fuzz soak constraints reference clean
+.PHONY: install native plain up demo test check check-native lint format bench fuzz soak packages constraints reference clean
 .NOTPARALLEL:
 
 install: $(INSTALLED)
@@ -93,13 +94,22 @@ fuzz: $(TOOLS)
 
 soak: $(TOOLS)
 	@tools/install-strangers test
+	@$(PIP_INSTALL) -e '.[packages]'
 	@$(BIN)/python -m pytest -m soak --timeout=3600 -r fEs $(TEST_ARGS)
 	@$(PYTEST) -m "hypothesis and not soak" --timeout=600 --hypothesis-profile="new examples" $(TEST_ARGS)
+
+# The wheel, the archive of the source and, on Debian, its package.
+packages: $(TOOLS)
+	@$(PIP_INSTALL) -e '.[packages]'
+	@mkdir -p $(PACKAGES)
+	@$(BIN)/python -m build --quiet --outdir $(PACKAGES)
+	@$(BIN)/twine check --strict $(PACKAGES)/*.whl $(PACKAGES)/*.tar.gz
+	@[ ! -x /usr/bin/dpkg-deb ] || deploy/debian/build-deb $(PACKAGES)
 
 # The newest versions that fit together become the pinned ones.
 constraints:
 	@rm -rf .cache/constraints && python3 -m venv .cache/constraints
-	@.cache/constraints/bin/pip install -qq --disable-pip-version-check -e '.[$(EXTRAS),$(TOOL_EXTRAS),fuzz]' -e './workshop[bench]'
+	@.cache/constraints/bin/pip install -qq --disable-pip-version-check -e '.[$(EXTRAS),$(TOOL_EXTRAS),fuzz,packages]' -e './workshop[bench]'
 	@echo "# The versions that the tests ran with; \`make constraints\` renews them." >constraints.txt
 	@.cache/constraints/bin/pip freeze --exclude-editable >>constraints.txt
 	@rm -rf .cache/constraints

@@ -12,6 +12,7 @@ from tests.programs import ROOT
 
 NOT_TRIED = {
     "docs/README.md": "an index",
+    "docs/containers.md": "needs Docker, a cluster or root; tests/deploy builds and starts what it is about",
     "docs/architecture.md": "follows the code; test_architecture.py compares them",
 }
 """Pages of docs/ whose blocks nobody runs, and why."""
