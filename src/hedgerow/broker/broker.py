@@ -7,8 +7,9 @@ deadlines come out; it has no socket, clock or thread. Four rules carry it.
   QoS 1 or 2 becomes a `Delivery` in its session's outbox.
 * What must survive is stored before any packet leaves that speaks of it (`durability.py`).
 * Nothing that a peer can make grow is without a limit (`limits.py`).
-* It knows only MQTT. Features stand on three seams: a *role* for each kind of peer (`role.py`), *observers*
-  of publications (`observer.py`), and *ports* for parts that publish and subscribe (`port.py`).
+* It knows only MQTT. Features stand on four seams: a *role* for each kind of peer (`role.py`), *observers*
+  of publications (`observer.py`), *ports* for parts that publish and subscribe (`port.py`), and *sources* of
+  what is not published at this moment (`source.py`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from hedgerow.broker.restore import restore
 from hedgerow.broker.role import Role
 from hedgerow.broker.roles import ClientRole, IdentifiedRole
 from hedgerow.broker.session import Channel, Session
+from hedgerow.broker.source import Source
 from hedgerow.broker.stored import MessageLog
 from hedgerow.broker.systopics import SysTopics
 from hedgerow.broker.watching import set_role
@@ -153,6 +155,11 @@ class Broker(BrokerCore):
 
     def observe(self, observer: Observer) -> None:
         self.subscriptions.add_observer(observer)
+
+    def serve(self, source: Source) -> None:
+        """Subscriptions to filters below its prefix are its own, and no client publishes there."""
+        self.sources.append(source)
+        self.reserve(lambda topic: topic.startswith(source.prefix))
 
     def reserve(self, reserves: Callable[[str], bool]) -> None:
         """No client publishes to the topics of which this is true."""

@@ -22,6 +22,7 @@ from hedgerow.broker.retained import Retained
 from hedgerow.broker.role import Role
 from hedgerow.broker.routes import Route, SubscriptionTable
 from hedgerow.broker.session import Channel, Pause, Session
+from hedgerow.broker.source import Source
 from hedgerow.broker.stats import Stats
 from hedgerow.broker.stored import MessageLog
 from hedgerow.duplicates import DuplicateLog
@@ -78,6 +79,7 @@ class BrokerCore:
         self.roles: dict[str, Role] = {}  # by name
         self.claimants: tuple[Role, ...] = ()  # the same, in the order in which CONNECTs are offered to them
         self.client_role: Role  # of whoever no other role claims
+        self.sources: list[Source] = []  # of what the table has nothing of: see `source.py`
         self.reserved: list[Callable[[str], bool]] = []  # whether a topic is for parts of nodes alone
         self.commands: set[str] = set()  # topics by which clients command parts of this node
         self.kept: dict[tuple[str, str], str] = {}  # what parts had kept, by part and key, as of the start

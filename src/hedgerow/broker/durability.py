@@ -121,6 +121,8 @@ class Durability:
         self.publications = 0
         # Of `changes.received`: whether another broker has it, and which messages must be written before.
         self._received_behind: dict[tuple[int, int], tuple[bool, int, str]] = {}
+        # And of `changes.kept`, where it must not be stored without what was left for sessions before.
+        self._kept_behind: dict[tuple[str, str], int] = {}
         self._entries_made = 0  # messages that were to be written, from the start
         self._unneeded_entries = 0  # about how many of those that are to be written nobody needs any more
         self._last_entry: UnwrittenMessage | None = None
@@ -219,8 +221,10 @@ class Durability:
             later = self._defer()
         else:
             self._received_behind.clear()
+            self._kept_behind.clear()
         if not (going or self.changes.must_precede or self.changes.seen):
             self.changes.seen, self.changes.received = later.seen, later.received
+            self.changes.kept |= later.kept
             return None
         self.changes.removed += self.needed.take_unneeded(self.next_position, self.is_full)
         self._keep_notes()
@@ -364,6 +368,11 @@ class Durability:
             elif place[0] not in gone:
                 later.received[place] = each
                 self._received_behind[place] = is_relayed, number, publisher
+        behind_own, self._kept_behind = self._kept_behind, {}
+        for name, number in behind_own.items():
+            if not self.done_until(number):
+                later.kept[name] = changes.kept.pop(name)
+                self._kept_behind[name] = number
         return later
 
     def _drop_unneeded(self) -> None:
@@ -611,7 +620,24 @@ class Durability:
         """What a part of the node has to find again after a restart (`Broker.kept`); None: no longer."""
         if self.enabled:
             self.changes.kept[part, key] = text
+            self._kept_behind.pop((part, key), None)
             self.change_count += 1
+
+    def keep_behind(self, part: str, key: str, text: str) -> None:
+        """As `keep`, and not before what the node has left for sessions so far: after a crash both are there,
+        or neither."""
+        if self.enabled:
+            self.keep(part, key, text)
+            self._kept_behind[part, key] = self._own.last
+
+    @property
+    def room_at_once(self) -> float:
+        """How many bytes more, with all that waits, would be in the log with the next batch."""
+        if self.is_full or len(self.lines):
+            return 0
+        limit = self.bounds.bytes
+        room = MAX_BATCH_BYTES if limit is None else min(MAX_BATCH_BYTES, limit - self.log_bytes)
+        return min(room, self.disk_bytes) - self._own.bytes
 
     # What waits for a session
 

@@ -223,6 +223,9 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         # If a crash brought the old session back, its received identifiers would swallow new messages.
         broker.durability.hold_back(connection, lambda: broker.now)
     role.resumed(connection, packet)
+    if session_present:
+        for source in broker.sources:
+            source.connected(session)
 
 
 def _role_of(broker: BrokerCore, packet: Connect, username: str | None) -> Role:

@@ -12,6 +12,7 @@ from hedgerow.broker.elsewhere import ALWAYS
 from hedgerow.broker.late import send_recent
 from hedgerow.broker.retaining import queue_retained
 from hedgerow.broker.session import Session
+from hedgerow.broker.source import Source, find_source, full_name
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
@@ -33,6 +34,8 @@ FILTER_WORK = 5  # and one more for so many levels
 def handle_subscribe(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Subscribe)
     session = connection.connected_session()
+    if connection.broker.sources and packet.properties:
+        _name_in_full(connection.broker, packet)
     identifiers = packet.properties.get("subscription_identifier")
     identifier = identifiers[0] if identifiers else None
     for wanted in packet.subscriptions:
@@ -41,6 +44,11 @@ def handle_subscribe(connection: Connection, packet: Packet) -> None:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "no local on a shared subscription", "MQTT-3.8.3-4")
     change_count = connection.broker.durability.change_count
     _subscribe_all(connection, session, packet, identifier, [], change_count)
+
+
+def _name_in_full(broker: BrokerCore, packet: Subscribe) -> None:
+    for wanted in packet.subscriptions:
+        wanted.topic_filter = full_name(broker.sources, packet.properties, wanted.topic_filter)
 
 
 def _subscribe_all(
@@ -99,6 +107,8 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     if wanted.qos > most:
         options = wanted.no_local, wanted.retain_as_published, wanted.retain_handling
         wanted = Subscription(wanted.topic_filter, most, *options)
+    if topic_filter[:1] == "$" and (source := find_source(broker.sources, topic_filter)) is not None:
+        return _subscribe_at(source, broker, session, SubscriptionRecord(wanted, identifier))
     # A filter with wildcards is granted and its messages are checked one by one, as in Mosquitto.
     if (
         not is_wildcard(topic_filter)
@@ -120,6 +130,21 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
         queue_retained(broker, connection, wanted, identifier)
     if session.role.gives_ids and not existed and group is None:
         send_recent(broker, session, wanted)
+    return wanted.qos
+
+
+def _subscribe_at(source: Source, broker: BrokerCore, session: Session, record: SubscriptionRecord) -> int:
+    wanted = record.subscription
+    if split_shared(wanted.topic_filter)[0] is not None:
+        return Reason.TOPIC_FILTER_INVALID
+    refusal = source.refusal(session, wanted.topic_filter)
+    if refusal is not None:
+        return refusal
+    is_new = session.subscriptions is None or wanted.topic_filter not in session.subscriptions
+    if is_new and not _take_room(broker, session, wanted.topic_filter):
+        return Reason.QUOTA_EXCEEDED
+    _hold(broker, session, record)
+    source.subscribed(session, record, is_new)
     return wanted.qos
 
 
@@ -177,11 +202,16 @@ def unsubscribe_for(broker: BrokerCore, session: Session, topic_filter: str) -> 
         session.connection.backlog.pop(topic_filter, None)  # MQTT-3.10.4-2
     broker.subscriptions.remove(session, topic_filter)
     broker.durability.store_subscription(session, topic_filter, None)
+    if topic_filter[:1] == "$" and (source := find_source(broker.sources, topic_filter)) is not None:
+        source.unsubscribed(session, topic_filter)
     return True
 
 
 def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Unsubscribe)
+    sources = connection.broker.sources
+    if sources and packet.properties:
+        packet.topic_filters = [full_name(sources, packet.properties, each) for each in packet.topic_filters]
     for topic_filter in packet.topic_filters:
         _validate(topic_filter)
     _unsubscribe_all(connection, connection.connected_session(), packet, [])

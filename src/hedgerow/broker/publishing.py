@@ -520,6 +520,19 @@ def _property_blocks(connection: Channel, form: WireForm, batch: Batch, topic: b
 # Deliveries that a part of the node directs
 
 
+def deliver_batch(broker: BrokerCore, recipient: Recipient, batch: Batch) -> None:
+    """To one recipient, which is not asked for its route: whoever calls has looked at its rights."""
+    broker.work += DELIVERY_WORK
+    may_go_together = batch.qos and recipient.qos and batch.message is None
+    if may_go_together and (
+        _leave_together(broker, recipient, batch) or _deliver_together(broker, recipient, batch)
+    ):
+        return
+    broker.work += DELIVERY_WORK * (batch.count - 1)
+    for message in batch.messages:
+        deliver(broker, recipient, message, None)
+
+
 def deliver_to(
     broker: BrokerCore,
     session: Session,

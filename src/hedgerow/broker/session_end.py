@@ -71,6 +71,9 @@ def _connection_ended(broker: BrokerCore, session: Session, connection: Channel,
 def discard(broker: BrokerCore, session: Session) -> None:
     """The session ends; a will that waited for its delay is published now (MQTT-3.1.2-8)."""
     session.role.discarded(session)
+    if session.subscriptions:
+        for source in broker.sources:
+            source.discarded(session)
     _publish_will(broker, session)
     session.timer_at = None  # Else the broker would keep all of it until the timer is due.
     del broker.sessions[session.client_id]
