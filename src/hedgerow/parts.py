@@ -29,6 +29,11 @@ PARTS = (
         journal.CHAPTER,
     ),
     PartEntry(
+        "replays refused",
+        "hedgerow.journal.io.refusal:ReplaysRefused",
+        lambda config: not config.of(journal.JournalConfig).topics,
+    ),
+    PartEntry(
         "store",
         "hedgerow.node.committer:Committer",
         lambda config: config.data is not None or bool(config.of(journal.JournalConfig).topics),

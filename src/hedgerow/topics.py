@@ -89,6 +89,24 @@ def split_shared(topic_filter: str) -> tuple[str | None, str]:
     return group, rest[0]
 
 
+REPLAY = "$replay/"
+
+
+def split_replay(topic_filter: str) -> tuple[str | None, str]:
+    """`$replay/FROM/FILTER` → (FROM, FILTER), a node's own extension; any other filter → (None, filter)."""
+    if not topic_filter.startswith(REPLAY):
+        return None, topic_filter
+    begin, slash, rest = topic_filter.removeprefix(REPLAY).partition("/")
+    if not (begin and slash and rest):
+        raise TopicError(f"{topic_filter!r} is not {REPLAY}FROM/FILTER")
+    return begin, rest
+
+
+def wanted_topics(topic_filter: str) -> str:
+    """The filter that the topics of its messages match, without how they are to be had."""
+    return split_replay(split_shared(topic_filter)[1])[1]
+
+
 def matches(topic_filter: str, name: str) -> bool:
     """Does this one filter match this one name?"""
     if name[:1] == "$" and topic_filter[:1] in ("+", "#"):

@@ -21,6 +21,7 @@ BAD: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("TIME", "DURATION"), ("nonsense", "-1", "nan", "5 parsecs", "9e9")),
     **dict.fromkeys(("SIZE", "RATE"), ("nonsense", "-1", "5 parsecs")),
     "SHARE": ("nonsense", "-1", "200", "nan"),
+    "WHEN": ("nonsense", "-1h", "1", "1 parsec", ""),
     "LEVEL": ("nonsense",),
     "FORMAT": ("%Q",),
     "SCOPE": ("nonsense",),

@@ -33,10 +33,18 @@ STEP = 25
 
 
 class RecorderProgram(Program):
-    def __init__(self, directory: Path, url: str, *options: str, wrapper: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        url: str,
+        *options: str,
+        wrapper: tuple[str, ...] = (),
+        topic_filter: str = "#",
+    ) -> None:
         super().__init__("recorder", directory)
         self.journal = directory / "journal"
-        command = [sys.executable, "-m", "hedgerow", "record", "--broker", url, "--filter", "#"]
+        self._filter = topic_filter
+        command = [sys.executable, "-m", "hedgerow", "record", "--broker", url, "--filter", topic_filter]
         self._command = [*wrapper, *command, "--journal", str(self.journal), *options]
         self._begins = 0
 
@@ -50,12 +58,17 @@ class RecorderProgram(Program):
         return self.log.read_bytes()[self._begins :].decode()
 
     async def until_recording(self) -> None:
-        await until(lambda: "recording #" in self.said or self.has_ended, "the recorder to record")
+        await until(
+            lambda: f"recording {self._filter}" in self.said or self.has_ended, "the recorder to record"
+        )
         assert not self.has_ended, self.said
 
     @property
     def rows(self) -> int:
         return durable_position(self.journal) or 0
+
+    async def until_rows(self, count: int) -> None:
+        await until(lambda: self.rows >= count, f"{count} rows")
 
     def contents(self) -> Counter[bytes]:
         return Counter(row.payload for row in read_plain(self.journal))
@@ -63,9 +76,10 @@ class RecorderProgram(Program):
 
 @contextmanager
 def recorder_of(
-    tmp_path: Path, url: str, *options: str, wrapper: tuple[str, ...] = ()
+    tmp_path: Path, url: str, *options: str, wrapper: tuple[str, ...] = (), topic_filter: str = "#"
 ) -> Iterator[RecorderProgram]:
-    with RecorderProgram(tmp_path / "recorder", url, *options, wrapper=wrapper) as recorder:
+    directory = tmp_path / "recorder"
+    with RecorderProgram(directory, url, *options, wrapper=wrapper, topic_filter=topic_filter) as recorder:
         yield recorder
     assert "Traceback" not in recorder.log.read_text(), recorder.log.read_text()
 

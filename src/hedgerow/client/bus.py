@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+from math import ceil
 from types import TracebackType
 
 from hedgerow.client.transport import (
@@ -183,6 +185,7 @@ class Bus:
         keep: bool = False,
         queue_messages: int = QUEUE_MESSAGES,
         queue_bytes: int = QUEUE_BYTES,
+        since: str | datetime | timedelta | None = None,
     ) -> Subscription:
         """A subscription, active once a loop over it begins or `async with` is entered.
 
@@ -195,6 +198,9 @@ class Bus:
         keep                 leave the subscription to the server's session when the loop is left
         queue_messages       so many may wait here, and no more than
         queue_bytes          so many bytes of them, before the server is stopped
+        since                first what a node's journal has, from this time, or so long ago; or from where a
+                             word says: "1h", "last-100", "position-12345", "all". Retained messages do not
+                             come then
         """
         options = SubscribeOptions(
             qos,
@@ -205,6 +211,7 @@ class Bus:
             keep,
             queue_messages,
             queue_bytes,
+            _replay_start(since),
         )
         return Subscription(Inbox(self._transport, topic_filters, options))
 
@@ -234,3 +241,12 @@ class Bus:
         traceback: TracebackType | None,
     ) -> None:
         await self._transport.close(at_once=error is not None)
+
+
+def _replay_start(since: str | datetime | timedelta | None) -> str | None:
+    """In the words of the server."""
+    if isinstance(since, timedelta):
+        return f"{ceil(since.total_seconds())}s"
+    if isinstance(since, datetime):
+        return f"@{since.astimezone(UTC).timestamp():.6f}"
+    return since

@@ -169,6 +169,9 @@ class MulticastTransport(Transport):
 
     async def open_subscription(self, inbox: Inbox) -> None:
         self.check_open()
+        if inbox.options.since is not None:
+            text = "nothing is recorded by multicast; a node with a journal can tell of the past"
+            raise RefusedError(text, Reason.IMPLEMENTATION_SPECIFIC_ERROR)
         for topic_filter in inbox.topic_filters:
             if split_shared(topic_filter)[0] is not None:
                 raise RefusedError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hedgerow.client.transport import Inbox, Route
-from hedgerow.topics import split_shared
+from hedgerow.topics import wanted_topics
 
 
 def overlap(one: str, other: str) -> bool:
@@ -49,10 +49,8 @@ class SubscriptionIdentifiers:
         last. Those before it stand already, and have to be subscribed to again with their identifiers."""
         if topic_filter in self._identifiers:
             return [topic_filter]
-        _, pattern = split_shared(topic_filter)
-        others = [
-            each for each in standing if each != topic_filter and overlap(split_shared(each)[1], pattern)
-        ]
+        pattern = wanted_topics(topic_filter)
+        others = [each for each in standing if each != topic_filter and overlap(wanted_topics(each), pattern)]
         if not others:
             return []
         new = [each for each in dict.fromkeys(others) if each not in self._identifiers]

@@ -240,7 +240,7 @@ class SensorTransport(Transport):
         options = inbox.options
         if options.qos:
             raise RefusedError("udp:// has QoS 0 alone: nothing is acknowledged", Reason.QOS_NOT_SUPPORTED)
-        if options.no_local or options.properties:
+        if options.no_local or options.properties or options.since is not None:
             text = "udp:// subscribes to a topic and knows no options"
             raise RefusedError(text, Reason.IMPLEMENTATION_SPECIFIC_ERROR)
         numbers = [self._topics.number_of(each) for each in inbox.topic_filters]

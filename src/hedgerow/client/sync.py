@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -308,6 +309,7 @@ class SyncBus:
         keep: bool = False,
         queue_messages: int = QUEUE_MESSAGES,
         queue_bytes: int = QUEUE_BYTES,
+        since: str | datetime | timedelta | None = None,
         timeout: float | None = None,
     ) -> SyncSubscription:
         """A subscription, active once a loop over it begins or `with` is entered.
@@ -326,6 +328,7 @@ class SyncBus:
             keep=keep,
             queue_messages=queue_messages,
             queue_bytes=queue_bytes,
+            since=since,
         )
         return SyncSubscription(self, self._thread, subscription, timeout)
 

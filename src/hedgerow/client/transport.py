@@ -21,7 +21,7 @@ from typing import Any
 
 from hedgerow.errors import HedgerowError
 from hedgerow.message import Message, Properties
-from hedgerow.topics import TopicTree, split_shared, validate_filter
+from hedgerow.topics import REPLAY, TopicTree, validate_filter, wanted_topics
 
 QUEUE_MESSAGES = 10_000
 QUEUE_BYTES = 16 * 1024 * 1024
@@ -62,6 +62,8 @@ class SubscribeOptions:
     keep: bool = False
     queue_messages: int = QUEUE_MESSAGES
     queue_bytes: int = QUEUE_BYTES
+    since: str | None = None
+    """As the server is asked."""
 
     def __post_init__(self) -> None:
         if self.qos not in (0, 1, 2):
@@ -80,7 +82,9 @@ class Inbox:
             raise ValueError("a subscription has at least one topic filter")
         for topic_filter in topic_filters:
             validate_filter(topic_filter)
-            split_shared(topic_filter)
+            wanted_topics(topic_filter)
+        if options.since is not None:
+            topic_filters = tuple(f"{REPLAY}{options.since}/{each}" for each in topic_filters)
         self.topic_filters = topic_filters
         self.options = options
         self.dropped = 0
@@ -327,14 +331,14 @@ class Transport(ABC):
     def add_route(self, inbox: Inbox) -> None:
         self.inboxes.add(inbox)
         for topic_filter in inbox.topic_filters:
-            self._tree.set(split_shared(topic_filter)[1], (id(inbox), topic_filter), inbox)
+            self._tree.set(wanted_topics(topic_filter), (id(inbox), topic_filter), inbox)
         self._routes.clear()
 
     def remove_route(self, inbox: Inbox) -> None:
         self.inboxes.discard(inbox)
         self._full.discard(inbox)
         for topic_filter in inbox.topic_filters:
-            self._tree.remove(split_shared(topic_filter)[1], (id(inbox), topic_filter))
+            self._tree.remove(wanted_topics(topic_filter), (id(inbox), topic_filter))
         self._routes.clear()
 
     def deliver(self, message: Message) -> bool:

@@ -29,7 +29,7 @@ FRAME_ROWS = 1024
 FRAME_BYTES = 256 * 1024
 _MAX_INTEGER = 2**63
 _MAX_US = 2**52  # Up to here a float is exact in microseconds.
-_BINARY = ("correlation_data", "authentication_data")
+BINARY_PROPERTIES = ("correlation_data", "authentication_data")
 # Of a message, beside its properties.
 _EXTRAS = ("id", "topic", "expires_at", "published_at", "first_at")
 _COLUMNS = ("topic", "properties", "origin", "epoch", "sequence", "published_at", "flags")
@@ -228,13 +228,13 @@ class Rows:
         self._data = data
         sizes, strings = frame.string_parts(meta)
         self._strings = strings
-        self._string_ends = list(accumulate(_numbers("I", sizes), initial=0))
+        self._string_ends = list(accumulate(numbers("I", sizes), initial=0))
         self._texts: dict[int, str] = {}
         self._unusual: dict[int, dict[str, Any]] = {}
-        self._fields = [_numbers(RUN_FIELDS[name], frame.field(meta, name)) for name in _COLUMNS]
-        rows = _numbers("I", frame.field(meta, "rows"))
+        self._fields = [numbers(RUN_FIELDS[name], frame.field(meta, name)) for name in _COLUMNS]
+        rows = numbers("I", frame.field(meta, "rows"))
         self._run_ends = None if frame.runs == frame.rows else list(accumulate(rows))
-        lengths = _numbers("I", frame.lengths(meta))
+        lengths = numbers("I", frame.lengths(meta))
         self._payloads_at = HEADER_BYTES + frame.meta_bytes
         self._payload_ends = list(accumulate(lengths, initial=self._payloads_at))
         share = frame.string_bytes // frame.rows
@@ -351,7 +351,7 @@ class Rows:
     def _add_unusual(self, message: Message, number: int) -> None:
         record = self._unusual.get(number)
         if record is None:
-            record = self._unusual[number] = _read_unusual(self._text(number))
+            record = self._unusual[number] = read_record(self._text(number))
         extras = {name: record[name] for name in _EXTRAS if name in record}
         properties = {name: value for name, value in record.items() if name not in extras}
         message.properties = cast(Properties, properties)
@@ -359,7 +359,7 @@ class Rows:
             setattr(message, name, value)
 
 
-def _numbers(code: Any, data: memoryview) -> Sequence[int]:
+def numbers(code: Any, data: memoryview) -> Sequence[int]:
     """A column. Where the machine counts as the file does, nothing is copied."""
     if sys.byteorder == "little":
         return data.cast(code) if code != "B" else data
@@ -368,9 +368,10 @@ def _numbers(code: Any, data: memoryview) -> Sequence[int]:
     return found
 
 
-def _read_unusual(text: str) -> dict[str, Any]:
+def read_record(text: str) -> dict[str, Any]:
+    """Properties as JSON, as messages have them."""
     record: dict[str, Any] = json.loads(text)
-    for name in _BINARY:
+    for name in BINARY_PROPERTIES:
         if name in record:
             record[name] = b64decode(record[name])
     if "user_property" in record:

@@ -51,7 +51,10 @@ class NodeJournal:
         self.bytes = 0
         """Of the payloads that were recorded."""
         self._loop = loop
+        self.on_grown: Callable[[], None] = lambda: None
+        """Called on the loop when there is more than the position that a reader is at."""
         self._expected: int | None = None
+        self._read_until: int | None = None
         self._is_waking = False
         self._is_missing = False
         self._is_closed = False
@@ -201,6 +204,13 @@ class NodeJournal:
         self._expected = None
         return True
 
+    def wake_beyond(self, position: int) -> None:
+        """A reader has everything up to here."""
+        read_until = self._read_until
+        self._read_until = position if read_until is None else min(position, read_until)
+        if self.writer.durable_position > position:  # Asked after it was set, as above.
+            self._was_written(self.writer.durable_position)
+
     async def close(self) -> None:
         """When nothing more is published: make durable what can be."""
         self._is_closed = True
@@ -215,15 +225,21 @@ class NodeJournal:
     # On the writer's thread
 
     def _was_written(self, position: int) -> None:
-        expected = self._expected
-        if expected is not None and position >= expected and not self._is_waking:
-            self._is_waking = True
-            with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        expected, read_until = self._expected, self._read_until
+        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            if expected is not None and position >= expected and not self._is_waking:
+                self._is_waking = True
                 self._loop.call_soon_threadsafe(self._wake)
+            if read_until is not None and position > read_until:
+                self._read_until = None
+                self._loop.call_soon_threadsafe(self._tell_readers)
 
     def _wake(self) -> None:
         self._is_waking = False
         self.on_durable()
+
+    def _tell_readers(self) -> None:
+        self.on_grown()
 
 
 async def retain_for_ever(config: JournalConfig, every_s: float = RETAIN_EVERY_S) -> None:

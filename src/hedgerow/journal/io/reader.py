@@ -14,9 +14,9 @@ from typing import Any
 
 from hedgerow.journal.columns import COLUMNS, TEXT_BYTES, Piece, record_batches, schema
 from hedgerow.journal.io import files
+from hedgerow.journal.io.times import first_since
 from hedgerow.log import scan
-from hedgerow.log.files import Segment, segments
-from hedgerow.log.frame import LogFrame
+from hedgerow.log.files import segments
 from hedgerow.log.scan import Gap
 from hedgerow.topics import validate_filter
 
@@ -54,24 +54,9 @@ class JournalReader:
     def position_at(self, received_at: float) -> int:
         """The first of what was received at this time or later; `end_position` if nothing was.
 
-        Where the clock was set back in between, the one in the newest segment that begins before that time.
+        Where the clock was set back in between, the one behind all that is surely older.
         """
-        at = round(received_at * 1e6)
-        end = self.end_position
-        start = self.first_position
-        for segment in reversed(segments(self.directory)):
-            first = _first_frame(segment)
-            if first is not None and first.earliest < at:
-                start = segment.first_position
-                break
-        for _, _, frame in scan.frames(self.directory, start, end, _ignore):
-            if frame.latest >= at:
-                for batch in self.batches(
-                    frame.first_position, frame.end_position, ("position", "received_at")
-                ):
-                    times = batch.column(1).cast("int64").to_numpy(zero_copy_only=False)
-                    return int(batch.column(0)[int((times >= at).argmax())].as_py())
-        return end
+        return first_since(self.directory, round(received_at * 1e6), self.end_position)
 
     def batches(
         self,
@@ -151,14 +136,6 @@ def _cut(
     for batch in record_batches(pieces, columns, filters, before, total - after, text_bytes):
         for at in range(0, batch.num_rows, rows):
             yield batch.slice(at, min(rows, batch.num_rows - at))
-
-
-def _first_frame(segment: Segment) -> LogFrame | None:
-    try:
-        with scan.opened(segment) as file:
-            return next((item for item in file.frames() if isinstance(item, LogFrame)), None)
-    except FileNotFoundError:
-        return None
 
 
 def _ignore(gap: Gap) -> None:

@@ -13,7 +13,7 @@ from struct import Struct
 from zlib import crc32
 
 from hedgerow.log import scan
-from hedgerow.log.files import Segment
+from hedgerow.log.files import Segment, segments
 from hedgerow.log.frame import LogFrame
 
 _TIMES = Struct("<8sqq")  # the segment's marker, the earliest and the latest, in microseconds
@@ -53,6 +53,57 @@ def times_of(segment: Segment) -> Times | None:
     found = Times(min(frame.earliest for frame in frames), max(frame.latest for frame in frames))
     store_times(segment, found.earliest, found.latest)
     return found
+
+
+def first_since(directory: Path, at: int, end: int) -> int:
+    """The position of the first message that was received at this time, in microseconds, or later; `end` if
+    none below it was.
+
+    Where the clock was set back in between, the one behind all that is surely older.
+    """
+    found = segments(directory)
+    first = found[0].first_position if found else end
+    for segment, following in zip(reversed(found), [None, *found[:0:-1]], strict=False):
+        # Of the newest there is no note: it grows.
+        times = _load(segment) if following is not None else None
+        if times is not None and times.latest < at:
+            first = following.first_position if following is not None else end
+            break
+        first = segment.first_position
+        if times is None and _begins_before(segment, at):
+            break
+    for segment, following in zip(found, [*found[1:], None], strict=False):
+        limit = end if following is None else min(end, following.first_position)
+        if limit > first and (position := _since_in(segment, limit, at)) is not None:
+            return position
+    return end
+
+
+def _begins_before(segment: Segment, at: int) -> bool:
+    with suppress(FileNotFoundError), scan.opened(segment) as file:
+        first = next((item for item in file.frames() if isinstance(item, LogFrame)), None)
+        return first is not None and first.earliest < at
+    return False
+
+
+def _since_in(segment: Segment, limit: int, at: int) -> int | None:
+    with suppress(FileNotFoundError), scan.opened(segment) as file:
+        for item in file.frames_after(lambda frame: frame.latest < at):
+            if not isinstance(item, LogFrame) or item.latest < at:
+                continue
+            meta = item.read_meta(file)
+            position = item.first_position
+            for rows, received_at in (
+                zip(item.numbers(meta, "rows"), item.numbers(meta, "received_at"), strict=True)
+                if meta is not None
+                else ()
+            ):
+                if position >= limit:
+                    return None
+                if received_at >= at:
+                    return position
+                position += rows
+    return None
 
 
 def _load(segment: Segment) -> Times | None:
