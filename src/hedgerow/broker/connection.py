@@ -89,6 +89,7 @@ class State(Enum):
 
 
 # By names of the module: a member of an enumeration takes ten times as long to look up.
+NEW: Final = State.NEW
 CONNECTED: Final = State.CONNECTED
 EXCHANGE: Final = State.EXCHANGE
 CLOSED: Final = State.CLOSED
@@ -170,7 +171,7 @@ class Connection(Channel):
         self.anonymous = anonymous
         self.certificate_name = certificate_name
         self.dialect = dialect
-        self.state = State.NEW
+        self.state = NEW
         self.keep_alive_s = 0.0
         self.heard_at = now
         self.problem_information = True

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from hedgerow.broker import suspects
-from hedgerow.broker.connection import Connection, State
+from hedgerow.broker.connection import CONNECTED, Connection, State
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import pump
 from hedgerow.broker.events import ClientConnected
@@ -22,7 +23,7 @@ from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.owners import ADMINISTRATORS_CONNECTIONS, own_bytes, owner_of
 from hedgerow.broker.role import Refusal, Role
-from hedgerow.broker.session import Pause, Session, WireForm
+from hedgerow.broker.session import FORM_OF_MQTT_3, FORM_OF_MQTT_5, Pause, Session, WireForm
 from hedgerow.broker.session_end import check_time, discard
 from hedgerow.broker.watching import set_role
 from hedgerow.errors import ProtocolError, printable
@@ -45,6 +46,7 @@ from hedgerow.mqtt.packets import (
 from hedgerow.mqtt.reasons import Reason, describe
 
 MAX_REASON = 200  # characters of what a peer says
+SUCCESS: Final = Reason.SUCCESS  # by a name of the module, as the states are
 
 
 @dataclass(slots=True)
@@ -211,7 +213,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
             session_present,
         )
     )
-    connection.send_packet(role.accept(connection, Connack(session_present, Reason.SUCCESS, answer)))
+    connection.send_packet(role.accept(connection, Connack(session_present, SUCCESS, answer)))
     role.connected(connection)
     if role.is_link:
         broker.durability.entrust(session, connection.is_proven or connection.exchange is not None)
@@ -292,7 +294,7 @@ def _has_place(broker: BrokerCore, packet: Connect, username: str | None, owner:
 
 def attach(connection: Connection) -> None:
     broker = connection.broker
-    connection.state = State.CONNECTED
+    connection.state = CONNECTED
     connection.timer_at = None
     if connection.keep_alive_s:
         broker.arm(broker.now + connection.keep_alive_s * 1.5, connection)
@@ -401,7 +403,7 @@ def _negotiate(connection: Connection, session: Session, packet: Connect, role: 
     elif connection.aliases_out_maximum or connection.maximum_packet_size or version == MQTT_EXTENDED:
         form = WireForm.OWN
     else:
-        form = WireForm.MQTT_5 if version == MQTT_5 else WireForm.MQTT_3
+        form = FORM_OF_MQTT_5 if version == MQTT_5 else FORM_OF_MQTT_3
     set_wire_form(broker, session, form)
 
     in_flight = limits.peer_in_flight if connection.carries_ids else limits.in_flight
@@ -452,7 +454,7 @@ def handle_disconnect(connection: Connection, packet: Packet) -> None:
             session.expiry_s = min(float("inf") if interval == NEVER_EXPIRES else float(interval), limit)
     connection.far_reason = suspects.blame(packet.reason_code)
     # MQTT-3.14.4-3: a client that leaves for another reason than that it is done leaves its will.
-    connection.closed_by_client(with_will=packet.reason_code != Reason.SUCCESS)
+    connection.closed_by_client(with_will=packet.reason_code != SUCCESS)
 
 
 def handle_auth(connection: Connection, packet: Packet) -> None:

@@ -9,8 +9,9 @@ once, and ends the last of its lines with the word that it is the last.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from dataclasses import replace
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, cast
 
 from hedgerow.node.events import Event
@@ -32,10 +33,14 @@ class EventLog:
     def __init__(self, logger: logging.Logger) -> None:
         self.history = History()
         self._logger = logger
-        self._counts: Counter[tuple[str, str]] = Counter()
+        # Not `Counter`s: to set a number in one is a call in Python.
+        self._counts: dict[tuple[str, str], int] = {}
         self._reasons: dict[tuple[str, str], set[str]] = {}  # of kinds with a bound of their own
         self._window_ends_at = 0.0
-        self._left_out: Counter[tuple[str, str]] = Counter()  # of this minute
+        self._left_out: dict[tuple[str, str], int] = {}  # of this minute
+        # By class and address, what is counted alone for the rest of the minute: of thousands of clients that
+        # come at once.
+        self._spent: dict[tuple[type, str], tuple[str, str]] = {}
 
     @property
     def deadline(self) -> float | None:
@@ -49,7 +54,12 @@ class EventLog:
         if now >= self._window_ends_at:
             self._end_window()
             self._window_ends_at = now + WINDOW_S
-        key = (kind_of(event), site_of(getattr(event, "address", "")))
+        address = getattr(event, "address", "")
+        spent = self._spent.get((type(event), address))
+        if spent is not None:
+            self._left_out[spent] += 1
+            return
+        key = (kind_of(event), site_of(address))
         if key not in self._counts and len(self._counts) >= MAX_KEYS:
             key = _OTHERS
         bound = getattr(event, "lines_a_minute", None)
@@ -60,14 +70,16 @@ class EventLog:
             reasons.add(reason)
             if len(reasons) == bound:
                 event = cast(Event, replace(cast(Any, event), reason=reason + NO_MORE))
-        self._counts[key] += 1
+        count = self._counts[key] = self._counts.get(key, 0) + 1
         is_warning_of_peer = key[1] and event.level > logging.INFO
         most = bound or (MAX_WARNINGS if is_warning_of_peer else MAX_LINES)
-        if self._counts[key] <= most:
+        if count <= most:
             # A failure of our own code brings its traceback.
             self._logger.log(event.level, event, exc_info=getattr(event, "error", None))
-        else:
-            self._left_out[key] += 1
+            return
+        self._left_out[key] = self._left_out.get(key, 0) + 1
+        if len(self._spent) < MAX_KEYS:
+            self._spent[type(event), address] = key
 
     def handle_timer(self, now: float) -> None:
         if self._left_out and now >= self._window_ends_at:
@@ -77,10 +89,11 @@ class EventLog:
         self._end_window()
 
     def _end_window(self) -> None:
-        for (kind, site), count in self._left_out.most_common(MAX_SUMMARIES):
+        for (kind, site), count in nlargest(MAX_SUMMARIES, self._left_out.items(), key=itemgetter(1)):
             self._logger.warning(
                 "%d more of %s from %s were left out", count, kind, name_of(site) or "everywhere"
             )
         self._counts.clear()
         self._left_out.clear()
+        self._spent.clear()
         self._reasons.clear()

@@ -50,7 +50,8 @@ class Past(NamedTuple):
 class History:
     def __init__(self) -> None:
         self._last = 0
-        self._events: dict[tuple[str, bool], deque[Past]] = {}  # by kind, and whether they are of nodes
+        # By kind, and whether they are of nodes: what a `Past` has but for its kind.
+        self._events: dict[tuple[str, bool], deque[tuple[int, float, Event | str]]] = {}
         self._lost: set[str] = set()
 
     def add(self, event: Event, now: float) -> None:
@@ -59,20 +60,21 @@ class History:
         if kind is None:
             kind = self._heal(getattr(event, "history_kind", OTHER), event)
             is_of_nodes = getattr(event, "is_of_nodes", False)
-        past = Past(self._last, now, kind, event if _is_small(event) else str(event)[:MAX_TEXT])
         key = (kind, is_of_nodes)
         events = self._events.get(key)
         if events is None:
             events = self._events[key] = deque(maxlen=MAX_OF_KIND)
-        events.append(past)
+        events.append((self._last, now, event if _is_small(event) else str(event)[:MAX_TEXT]))
 
     def newest(self, now: float, limit: int, *, with_clients: bool = True) -> list[Past]:
         """The newest first."""
         for events in self._events.values():
-            while events and events[0].at < now - KEPT_S:
+            while events and events[0][1] < now - KEPT_S:
                 events.popleft()
         wanted = (
-            reversed(each) for (_, is_of_nodes), each in self._events.items() if with_clients or is_of_nodes
+            [Past(number, at, kind, event) for number, at, event in reversed(each)]
+            for (kind, is_of_nodes), each in self._events.items()
+            if with_clients or is_of_nodes
         )
         in_order = merge(*wanted, key=lambda each: -each.number)
         return [past for past, _ in zip(in_order, range(limit), strict=False)]

@@ -202,26 +202,42 @@ class Listener:
                 self._accept_failed(listening, error)
                 return
             self._exhausted = False
+            address: str = peer[0]
+            poller = self._poller
+            if poller is not None:
+                # Without what `socket.socket` adds, the calls in Python above all.
+                bare = socket.SocketType(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, descriptor)
+                if sockets.admit(address, self.scheme):
+                    self._poll(poller, bare, address)
+                else:
+                    bare.close()
+                continue
             accepted = Accepted(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, descriptor)
-            if not sockets.admit(peer[0], self.scheme):
+            if not sockets.admit(address, self.scheme):
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            sockets.begin_opening(peer[0], self.scheme)
-            factory = partial(self._factory, self, peer[0])
+            sockets.begin_opening(address, self.scheme)
+            factory = partial(self._factory, self, address)
             if self._tls:
-                task = self._loop.create_task(self._shake_hands(factory, accepted, peer[0]))
+                task = self._loop.create_task(self._shake_hands(factory, accepted, address))
                 self._opening.add(task)
                 task.add_done_callback(self._opening.discard)
             else:
-                self._open(factory, accepted, peer[0])
+                self._open(factory, accepted, address)
+
+    def _poll(self, poller: Poller, accepted: socket.SocketType, address: str) -> None:
+        """It is open at once."""
+        try:
+            accepted.setblocking(False)
+            poller.add(accepted, cast("Link", self._factory(self, address)))
+        except Exception as failed:
+            accepted.close()
+            self._failed(address, failed)
 
     def _open(self, factory: Callable[[], asyncio.Protocol], accepted: Any, address: str) -> None:
         """Hand the socket to the event loop, which has taken it in its next turn. A task that waits for that
         would be a twentieth of what a connection costs."""
-        if self._poller is not None:
-            self._poll(self._poller, factory, accepted, address)
-            return
         opening = self._loop.connect_accepted_socket(factory, accepted)
         try:
             taken = opening.send(None)
@@ -230,17 +246,6 @@ class Listener:
             self._opened(address, error)
         else:
             taken.add_done_callback(partial(self._taken, opening, address))
-
-    def _poll(
-        self, poller: Poller, factory: Callable[[], asyncio.Protocol], accepted: socket.socket, address: str
-    ) -> None:
-        error: Exception | None = None
-        try:
-            poller.add(accepted, cast("Link", factory()))
-        except Exception as failed:
-            accepted.close()
-            error = failed
-        self._opened(address, error)
 
     def _taken(self, opening: Coroutine[Any, None, Any], address: str, taken: asyncio.Future[Any]) -> None:
         error: Exception | None = None
@@ -291,10 +296,14 @@ class Listener:
     def _opened(self, address: str, error: Exception | None) -> None:
         """The connection is open, or with an error it is not going to be."""
         self._node.sockets.end_opening(address, self.scheme)
+        if error is not None:
+            self._failed(address, error)
+
+    def _failed(self, address: str, error: Exception) -> None:
         if isinstance(error, OSError):  # ssl.SSLError and TimeoutError are OSErrors too
             failed = TransportFailed(address, self.scheme, _describe(error))
             self._node.event_log.write(failed, self._node.clock())
-        elif error is not None:
+        else:
             logger.error("a connection from %s failed to open", address, exc_info=error)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:

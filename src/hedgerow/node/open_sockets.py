@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -71,9 +70,10 @@ class OpenSockets:
         self.http_spares_loopback = True  # this machine's own processes may have every place of HTTP
         self.connections_of: Callable[[str], int] = lambda address: 0
         """How many the broker has of an address whose users it does not know."""
-        self._opening: Counter[str] = Counter()  # accepted, and a TLS handshake away from being open; by site
-        self._http_opening: Counter[str] = Counter()  # by site
-        self._http_sites: Counter[str] = Counter()  # whose those of HTTP are, with those that linger
+        # Not `Counter`s: to set a number in one is a call in Python.
+        self._opening: dict[str, int] = {}  # accepted, and a TLS handshake away from being open; by site
+        self._http_opening: dict[str, int] = {}  # by site
+        self._http_sites: dict[str, int] = {}  # whose those of HTTP are, with those that linger
         self.opening = 0  # the sum of `_opening`
         self.http_open = 0  # the sum of `_http_sites`
         self._clock = clock
@@ -117,7 +117,7 @@ class OpenSockets:
             return f"{self.maximum} connections are open"
         if is_loopback(address):
             return ""
-        own = self._opening[site_of(address)] + self.connections_of(address)
+        own = self._opening.get(site_of(address), 0) + self.connections_of(address)
         is_full = own >= max(MIN_CONNECTIONS, free)
         return "this address has as many connections as are free for all others" if is_full else ""
 
@@ -125,7 +125,7 @@ class OpenSockets:
         if self.http_open + self.http_opening >= self._http_maximum:
             return f"{self._http_maximum} HTTP connections are open"
         site, share = site_of(address), max(1, int(self._http_maximum * HTTP_SHARE))
-        own = self._http_opening[site] + self._http_sites[site]
+        own = self._http_opening.get(site, 0) + self._http_sites.get(site, 0)
         is_full = own >= share and not (self.http_spares_loopback and is_loopback(address))
         return f"{share} HTTP connections of one address are open" if is_full else ""
 
@@ -134,33 +134,33 @@ class OpenSockets:
     @property
     def http_opening(self) -> int:
         """Those that are a handshake away from being open."""
-        return self._http_opening.total()
+        return sum(self._http_opening.values())
 
     def begin_opening(self, address: str, scheme: str) -> None:
         """It was admitted; `end_opening` when it is open, or is not going to be."""
         if scheme in HTTP_SCHEMES:
-            self._http_opening[site_of(address)] += 1
+            _count(self._http_opening, site_of(address), 1)
         else:
-            self._opening[site_of(address)] += 1
+            _count(self._opening, site_of(address), 1)
             self.opening += 1
 
     def end_opening(self, address: str, scheme: str) -> None:
         if scheme in HTTP_SCHEMES:
-            _take_one(self._http_opening, site_of(address))
+            _count(self._http_opening, site_of(address), -1)
         else:
-            _take_one(self._opening, site_of(address))
+            _count(self._opening, site_of(address), -1)
             self.opening -= 1
 
     def opened(self, http_site: str | None = None) -> None:
         self.open += 1
         if http_site is not None:
-            self._http_sites[http_site] += 1
+            _count(self._http_sites, http_site, 1)
             self.http_open += 1
 
     def closed(self, http_site: str | None = None) -> None:
         self.open -= 1
         if http_site is not None:
-            _take_one(self._http_sites, http_site)
+            _count(self._http_sites, http_site, -1)
             self.http_open -= 1
         if not self.open and self._closed is not None:
             self._closed.set()
@@ -232,7 +232,9 @@ class Lingering(asyncio.Protocol):
         self.sockets.closed(self.http_site)
 
 
-def _take_one(counter: Counter[str], site: str) -> None:
-    counter[site] -= 1
-    if not counter[site]:
-        del counter[site]
+def _count(counts: dict[str, int], site: str, change: int) -> None:
+    count = counts.get(site, 0) + change
+    if count:
+        counts[site] = count
+    else:
+        del counts[site]

@@ -59,7 +59,7 @@ class Poller:
         self._pace = ReadPace()
         self.loop.add_reader(self.epoll.fileno(), self.turn)
 
-    def add(self, accepted: socket.socket, link: Link) -> None:
+    def add(self, accepted: socket.SocketType, link: Link) -> None:
         """Serve a connected socket that does not block."""
         polled = PolledSocket(self, accepted, link)
         self.sockets[polled.descriptor] = polled
@@ -157,7 +157,7 @@ class PolledSocket:
         "window",
     )
 
-    def __init__(self, poller: Poller, opened: socket.socket, link: Link) -> None:
+    def __init__(self, poller: Poller, opened: socket.SocketType, link: Link) -> None:
         self._poller = poller
         self._socket = opened
         self._link: Link | None = link
