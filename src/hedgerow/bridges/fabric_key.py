@@ -44,9 +44,11 @@ FRESH_S = 300.0  # How far clocks may differ; and for how long a dead carrier's 
 MAX_SENDERS = 256  # whose last time is known: more than there are carriers, in all their lives
 _TAIL = Struct("!QQ16s")  # who, when in microseconds, MAC
 _NUMBERS = Struct("!HBI")
+NOTHING_CARRIED = b"\0\0\0\0"  # the length of that, in what is proved
 # Of a message, what a broker passes on as it came, in this order. Its expiry counts down on the way.
 _CARRIED = ("payload_format_indicator", "content_type", "response_topic", "correlation_data", "user_property")
 _MAC_HEAD = b"\x26" + len(MAC_PROPERTY).to_bytes(2, "big") + MAC_PROPERTY.encode() + b"\0\x21"
+SEAL_BYTES = len(_MAC_HEAD) + 1 + 2 * MAC_BYTES  # of what `seal` returns
 
 
 Proved = TypeVar("Proved", Connect, Connack)
@@ -98,18 +100,27 @@ class FabricKey:
         return f"{qos}{digest.hexdigest()}"
 
     def seal_run(
-        self, topic: bytes, qos: int, head: bytes, ends: Sequence[bytes], payloads: Sequence[bytes]
+        self,
+        topic: bytes,
+        qos: int,
+        head: bytes,
+        digits: Sequence[bytes],
+        rest: bytes,
+        payloads: Sequence[bytes],
+        before: bytes,
     ) -> list[bytes]:
-        """As `seal` for each of a run without RETAIN; its block is `head` and one of `ends`, of one size."""
-        numbers = _NUMBERS.pack(len(topic), qos << 1, len(head) + len(ends[0]))
+        """As `seal` for each of a run without RETAIN, whose block is `head`, its digits, all of one size, and
+        `rest`. What is returned has `before` and the block in front of the proof."""
+        numbers = _NUMBERS.pack(len(topic), qos << 1, len(head) + len(digits[0]) + len(rest))
         begun = blake2b(numbers, key=self._ids, digest_size=MAC_BYTES)
         begun.update(topic + head)
-        before = _MAC_HEAD + b"%d" % qos
+        copy, after = begun.copy, rest + NOTHING_CARRIED
+        begin, end = before + head, rest + _MAC_HEAD + b"%d" % qos
         sealed = []
-        for end, payload in zip(ends, payloads, strict=True):
-            digest = begun.copy()
-            digest.update(b"%b\0\0\0\0%b" % (end, payload))
-            sealed.append(before + hexlify(digest.digest()))
+        for each, payload in zip(digits, payloads, strict=True):
+            digest = copy()
+            digest.update(each + after + payload)
+            sealed.append(begin + each + end + hexlify(digest.digest()))
         return sealed
 
 

@@ -7,13 +7,14 @@ broker, which gives no ids.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from hedgerow.bridges.fabric_key import (
     NO_PROOF,
     NONCE_PROPERTY,
+    SEAL_BYTES,
     encode_carried,
     make_nonce,
     proof_of,
@@ -279,36 +280,41 @@ class FarConnection(ForeignLink):
     def id_blocks(self, batch: Batch, topic: bytes) -> list[bytes]:
         if self.foreign is None:
             return super().id_blocks(batch, topic)
-        return self._sealed_blocks(batch, topic)
-
-    def _sealed_blocks(self, batch: Batch, topic: bytes) -> list[bytes]:
-        rest = encode_via(None, self.broker.node_id) + encode_topic(batch.topic, topic.decode())
-        prefix = f"{batch.origin or ''}/{batch.epoch}/".encode()
-        digits = [b"%d" % sequence for sequence in batch.sequences]
-        blocks: list[bytes] = []
-        for width, row in groupby(digits, len):
-            size = len(prefix) + width
-            head = b"%b%c%c%b" % (ID_HEAD, size >> 8, size & 0xFF, prefix)
-            ends = [each + rest for each in row]
-            payloads = batch.payloads[len(blocks) : len(blocks) + len(ends)]
-            proofs = self.bridge.key.seal_run(topic, batch.qos, head, ends, payloads)
-            begin = encode_remaining_length(len(head) + len(ends[0]) + len(proofs[0])) + head
-            blocks += [begin + end + proof for end, proof in zip(ends, proofs, strict=True)]
-        return blocks
+        return self._seal(batch, topic, lambda block, payload: encode_remaining_length(block))
 
     def encode_run(self, batch: Batch, topic: bytes) -> bytes:
         if self.foreign is None:
             return super().encode_run(batch, topic)
         name = len(topic).to_bytes(2, "big") + topic
-        heads: dict[int, bytes] = {}
-        packets: list[bytes] = []
-        for block, payload in zip(self._sealed_blocks(batch, topic), batch.payloads, strict=True):
-            size = len(block) + len(payload)
-            head = heads.get(size)
-            if head is None:
-                head = heads[size] = b"\x30" + encode_remaining_length(len(name) + size) + name
-            packets += head, block, payload
+
+        def begin(block: int, payload: int) -> bytes:
+            length = encode_remaining_length(block)
+            return (
+                b"\x30" + encode_remaining_length(len(name) + len(length) + block + payload) + name + length
+            )
+
+        packets = [b""] * (2 * batch.count)
+        packets[::2] = self._seal(batch, topic, begin)
+        packets[1::2] = batch.payloads
         return b"".join(packets)
+
+    def _seal(self, batch: Batch, topic: bytes, begin: Callable[[int, int], bytes]) -> list[bytes]:
+        """The properties of each message, behind what `begin` makes of their size and that of its payload."""
+        rest = encode_via(None, self.broker.node_id) + encode_topic(batch.topic, topic.decode())
+        prefix = f"{batch.origin or ''}/{batch.epoch}/".encode()
+        payloads = batch.payloads
+        digits = [b"%d" % sequence for sequence in batch.sequences]
+        sealed: list[bytes] = []
+        for (width, size), row in groupby(zip(map(len, digits), map(len, payloads), strict=True)):
+            at = len(sealed)
+            end = at + len(list(row))
+            value = len(prefix) + width
+            head = b"%b%c%c%b" % (ID_HEAD, value >> 8, value & 0xFF, prefix)
+            before = begin(len(head) + width + len(rest) + SEAL_BYTES, size)
+            sealed += self.bridge.key.seal_run(
+                topic, batch.qos, head, digits[at:end], rest, payloads[at:end], before
+            )
+        return sealed
 
     def identify(self, message: Message) -> None:
         self._is_weakened = False
