@@ -98,20 +98,27 @@ class Life:
         return False
 
     def note_run(self, first: int, count: int) -> bool:
-        """Note so many in a row at once, if they are new and all on the page that was used last. False: each
-        has to be looked at, and none is noted."""
+        """Note so many in a row at once, if all are new. False: each has to be looked at, and none is
+        noted."""
+        last = first + count - 1
         number = first >> _PAGE_SHIFT
         page = self.pages.get(number)
-        if page is None or page is not self._log.latest or first + count - 1 >> _PAGE_SHIFT != number:
+        if page is not None and page is self._log.latest and last >> _PAGE_SHIFT == number:
+            return _note(page, first, count)
+        if self.is_forgotten or first < 0 or last > MAX_SEQUENCE:
             return False
-        begin = first & _PAGE_MASK
-        begin_byte, end_byte = begin >> 3, begin + count + 7 >> 3
-        bits = page.bits
-        held = int.from_bytes(bits[begin_byte:end_byte], "little")
-        new = (1 << count) - 1 << (begin & 7)
-        if held & new:
+        parts = _by_page(first, count)
+        if any(_are_held(self.pages.get(begin >> _PAGE_SHIFT), begin, size) for begin, size in parts):
             return False
-        bits[begin_byte:end_byte] = (held | new).to_bytes(end_byte - begin_byte, "little")
+        for begin, size in parts:
+            if self.is_forgotten:  # A page of it was too much, in a log that is full.
+                return self._log.life(*self.key).note_run(begin, first + count - begin)
+            page = self.pages.get(begin >> _PAGE_SHIFT)
+            if page is None:
+                page = self._log.add_page(self, begin >> _PAGE_SHIFT)
+            else:
+                self._log.use(page)
+            _note(page, begin, size)
         return True
 
     def note_all(self, sequences: Sequence[int]) -> None:
@@ -121,6 +128,39 @@ class Life:
             return
         for sequence in sequences:
             self.seen(sequence)
+
+
+def _by_page(first: int, count: int) -> list[tuple[int, int]]:
+    """Sequences in a row as such rows that each are on one page: where it begins, and its length."""
+    end = first + count
+    parts = []
+    while first < end:
+        size = min(end, ((first >> _PAGE_SHIFT) + 1) << _PAGE_SHIFT) - first
+        parts.append((first, size))
+        first += size
+    return parts
+
+
+def _are_held(page: SequencePage | None, first: int, count: int) -> bool:
+    """Has the page any of them?"""
+    if page is None:
+        return False
+    begin = first & _PAGE_MASK
+    held = int.from_bytes(page.bits[begin >> 3 : begin + count + 7 >> 3], "little")
+    return held >> (begin & 7) & (1 << count) - 1 != 0
+
+
+def _note(page: SequencePage, first: int, count: int) -> bool:
+    """False: it has some of them, and none is noted."""
+    begin = first & _PAGE_MASK
+    begin_byte, end_byte = begin >> 3, begin + count + 7 >> 3
+    bits = page.bits
+    held = int.from_bytes(bits[begin_byte:end_byte], "little")
+    new = (1 << count) - 1 << (begin & 7)
+    if held & new:
+        return False
+    bits[begin_byte:end_byte] = (held | new).to_bytes(end_byte - begin_byte, "little")
+    return True
 
 
 class Giver:
