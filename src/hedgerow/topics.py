@@ -321,6 +321,34 @@ class TopicTree(Generic[K, V]):
             elif level in node.children:
                 stack.append((node.children[level], depth + 1))
 
+    def match_common(self, topic_filter: str) -> Iterator[tuple[K, V]]:
+        """Every (key, value) stored under a filter that has names in common with `topic_filter`."""
+        levels = topic_filter.split("/")
+        stack: list[tuple[_Node[K, V], int]] = [(self.root, 0)]
+        while stack:
+            node, depth = stack.pop()
+            self.visited += 1
+            rest = levels[depth:]
+            if rest in ([], ["#"]) and node.values is not None:
+                yield from node.values.items()
+            children = node.children or {}
+            wide = children.get("#")
+            # MQTT-4.7.2-1: no wildcard at the beginning stands for a level that begins with $.
+            is_first, is_of_system = node is self.root, topic_filter[:1] == "$"
+            if wide is not None and wide.values is not None and not (is_first and is_of_system):
+                yield from wide.values.items()
+            if not rest:
+                continue
+            level, after = rest[0], depth if rest[0] == "#" else depth + 1
+            for name, child in children.items() if level in ("+", "#") else _named(children, level):
+                is_kept_apart = is_first and (is_of_system if name == "+" else name[:1] == "$" != level[:1])
+                if name != "#" and not is_kept_apart:
+                    stack.append((child, after))
+
+
+def _named(children: dict[str, _Node[K, V]], level: str) -> list[tuple[str, _Node[K, V]]]:
+    return [(name, children[name]) for name in (level, "+") if name in children]
+
 
 class FilterMap(Generic[V]):
     """A value for each topic filter, found by the names that it matches.

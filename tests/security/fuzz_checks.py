@@ -159,7 +159,10 @@ def check_federation(data: bytes) -> None:
 
 def _read_mesh(data: bytes) -> tuple[MeshKind, list[Any]]:
     kind, entries = mesh.decode(data)
-    if kind is MeshKind.CORE_ANN:  # Lifetimes that no federator takes are not written as they were read.
+    if kind in (
+        MeshKind.CORE_ANN,
+        MeshKind.PART_ANN,
+    ):  # Lifetimes that no federator takes are not written as they were read.
         entries = [each for each in entries if 0 < each.lifetime_s < 1e6]  # type: ignore[union-attr]
     return kind, entries
 
@@ -172,7 +175,8 @@ def _write_mesh(found: tuple[MeshKind, list[Any]]) -> bytes:
 def _check_federator(steps: Steps) -> None:
     machine, now = Federator("5", 0.0, random=lambda: 0.5, bounds=BOUNDS), 1.0
     for neighbour in NEIGHBOURS:
-        machine.add_neighbour(neighbour, 0.0)
+        may_learn = (lambda topic_filter: topic_filter < "m") if neighbour == NEIGHBOURS[-1] else None
+        machine.add_neighbour(neighbour, 0.0, may_learn)
     machine.subscribe("a/#", 0.0)
     while steps.next():
         neighbour = steps.pick(NEIGHBOURS)

@@ -207,8 +207,10 @@ def _make_up_of_mesh(random: Random) -> bytes:
     changes = FilterChanges(version, 0, len(filters), filters)
     match random.randrange(5):
         case 0 | 1:
-            announcement = CoreAnnouncement(core, sequence, random.randrange(4), 30.0, changes)
-            return encode_packet(MeshKind.CORE_ANN, [encode_core_announcement(announcement)])
+            edition = pick((0, 1, MAX_SEQUENCE))
+            announcement = CoreAnnouncement(core, sequence, random.randrange(4), 30.0, changes, edition)
+            kind = MeshKind.PART_ANN if edition else MeshKind.CORE_ANN
+            return encode_packet(kind, [encode_core_announcement(announcement)])
         case 2:
             membership = MembershipAnnouncement(core, sequence, changes)
             return encode_packet(MeshKind.MESH_MEMB_ANN, [encode_membership(membership)])

@@ -32,6 +32,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hedgerow.broker.filter_rights import FilterRights
 from hedgerow.compiling import mypyc_attr
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.topics import TopicTree, validate_filter
@@ -66,6 +67,8 @@ class Acl:
         # these are compared with the client's names.
         self._patterns: TopicTree[int, _Pattern] = TopicTree()
         self._substitutes: set[str] = set()
+        self._lines: dict[str | None, list[tuple[str, int]]] = {}  # topic lines, by user
+        self._pattern_lines: list[tuple[str, int]] = []
 
     @classmethod
     def parse(cls, text: str, source: str) -> Acl:
@@ -83,6 +86,7 @@ class Acl:
                 elif keyword == "topic":
                     access, topic_filter = _parse_rule(keyword, rest)
                     acl._topics.setdefault(user, TopicTree()).set(topic_filter, number, access)
+                    acl._lines.setdefault(user, []).append((topic_filter, access))
                 elif keyword == "pattern":
                     access, topic_filter = _parse_rule(keyword, rest)
                     acl._add_pattern(number, access, topic_filter)
@@ -93,12 +97,24 @@ class Acl:
         return acl
 
     def _add_pattern(self, number: int, access: int, topic_filter: str) -> None:
+        self._pattern_lines.append((topic_filter, access))
         levels = topic_filter.split("/")
         templates = [(i, level) for i, level in enumerate(levels) if _SUBSTITUTION.search(level)]
         for position, template in templates:
             self._substitutes.update(_SUBSTITUTION.findall(template))
             levels[position] = "+"
         self._patterns.set("/".join(levels), number, _Pattern(access, tuple(templates)))
+
+    def filter_rights(self, username: str | None, client_id: str) -> FilterRights:
+        """To read or to write."""
+        names = _names(username, client_id)
+        patterns = [] if self._is_unsafe(names) else self._pattern_lines
+        put_in = [
+            (named, access)
+            for template, access in patterns
+            if (named := _substitute(template, names)) is not None
+        ]
+        return FilterRights(map(_by_kind, (self._lines.get(username, []), put_in)))
 
     @property
     def visited(self) -> int:
@@ -111,14 +127,28 @@ class Acl:
             decision = _decide((granted for _, granted in own.match(topic)), access)
             if decision is not None:
                 return decision
-        names = {"%c": client_id}
-        if username is not None:
-            names["%u"] = username
-        if any(_UNSAFE_IN_NAME.search(names.get(key, "")) for key in self._substitutes):
+        names = _names(username, client_id)
+        if self._is_unsafe(names):
             return False
         candidates = self._patterns.match(topic)
         levels = topic.split("/")
         return _decide((p.access for _, p in candidates if _fits(p, levels, names)), access) is True
+
+    def _is_unsafe(self, names: dict[str, str]) -> bool:
+        return any(_UNSAFE_IN_NAME.search(names.get(key, "")) for key in self._substitutes)
+
+
+def _names(username: str | None, client_id: str) -> dict[str, str]:
+    return {"%c": client_id} if username is None else {"%c": client_id, "%u": username}
+
+
+def _by_kind(lines: Iterable[tuple[str, int]]) -> tuple[list[str], list[str]]:
+    """Filters that are granted, and those that are denied."""
+    granted: list[str] = []
+    denied: list[str] = []
+    for topic_filter, access in lines:
+        (denied if access == DENY else granted).append(topic_filter)
+    return granted, denied
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -186,6 +216,11 @@ class Access:
 
     def may_read(self, username: str | None, client_id: str, topic: str) -> bool:
         return self._acl is None or self._acl.allows(username, client_id, topic, READ)
+
+    def filter_rights(self, username: str | None, client_id: str) -> FilterRights | None:
+        """To any topic of a filter, to read it or to write it; None: to all."""
+        rights = self._acl.filter_rights(username, client_id) if self._acl is not None else None
+        return rights if rights is not None and not rights.is_all else None
 
     def may_write(self, username: str | None, client_id: str, topic: str) -> bool:
         return self._acl is None or self._acl.allows(username, client_id, topic, WRITE)

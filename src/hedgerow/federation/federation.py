@@ -430,7 +430,7 @@ class Federation:
             self._events.append(event)
             self.state.look(now)
             if isinstance(event, NeighbourGained):
-                self.federator.add_neighbour(event.node_id, now)
+                self.federator.add_neighbour(event.node_id, now, self._may_learn(event.node_id))
                 self._introduced.add(event.node_id)
                 self.identities.said(event.node_id, self.overlay.addresses_of(event.node_id))
             elif isinstance(event, NeighbourLost):
@@ -439,6 +439,17 @@ class Federation:
         for node_id in self.overlay.take_asked_again():
             if self.federator.introduce_again(node_id, now):
                 self._introduced.add(node_id)
+
+    def _may_learn(self, node_id: str) -> Callable[[str], bool] | None:
+        session = self.broker.sessions.get(NEIGHBOUR_PREFIX + node_id)
+        rights = self._role.filter_rights(session) if session is not None else None
+        return None if rights is None else rights.has_any
+
+    def rights_changed(self) -> None:
+        """The broker's access rules are others now."""
+        for node_id in self.federator.neighbours:
+            self.federator.set_rights(node_id, self._may_learn(node_id), self.broker.now)
+        self.has_work = True
 
     def _take_ended(self, now: float) -> None:
         ended, self._ended = self._ended, []

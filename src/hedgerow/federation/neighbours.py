@@ -11,6 +11,7 @@ from typing import Protocol
 
 from hedgerow.broker.access import Access
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.filter_rights import FilterRights
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.roles import own_name
@@ -158,11 +159,19 @@ class NeighbourRole(Role):
     def may_read(self, session: Session, access: Access, topic: str) -> bool:
         """Rights are asked of a neighbour that has a user, and of an anonymous one. One that proved to have
         the key, or that this node dialled, is a part of the fabric."""
-        has_key = self._neighbourhood is None or self._neighbourhood.has_key
         if topic.startswith(self.kept_here) and self.kept_here:
             return False
-        is_member = session.username is None and (has_key or session.owner is None)
-        return is_member or super().may_read(session, access, topic)
+        return self._is_member(session) or super().may_read(session, access, topic)
+
+    def filter_rights(self, session: Session) -> FilterRights | None:
+        """Of which filters it may know that somebody wants them; None: of all."""
+        if self._is_member(session):
+            return None
+        return self._broker.access.filter_rights(session.username, session.client_id)
+
+    def _is_member(self, session: Session) -> bool:
+        has_key = self._neighbourhood is None or self._neighbourhood.has_key
+        return session.username is None and (has_key or session.owner is None)
 
     def may_write(self, session: Session, topic: str) -> bool:
         if topic.startswith("$"):

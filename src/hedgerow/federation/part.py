@@ -192,6 +192,7 @@ class FederationPart(Part):
         self, config: FederationConfig, linked: tuple[BrokerUrl, ...], documents: tuple[DocumentUrl, ...]
     ) -> None:
         self._config = config
+        self.machine.rights_changed()
         self._set_neighbours(linked)
         if self.gateway is not None:
             for gone in set(map(_address, self._documents)) - set(map(_address, documents)):

@@ -7,7 +7,7 @@ as brokers do.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import pairwise
 from random import Random
@@ -54,7 +54,10 @@ class Network:
         delay_s: Callable[[], float] = lambda: 0.005,
         loss: float = 0.0,
         bounds: MeshBounds = BOUNDS,
+        rights: Mapping[tuple[str, str], Callable[[str], bool]] | None = None,
     ) -> None:
+        """`rights`: (teller, told) → of which filters the one may tell the other, where that is not all."""
+        self.rights = dict(rights or {})
         self.random = Random(seed)
         self.now = 100.0
         self.redundancy = redundancy
@@ -100,8 +103,8 @@ class Network:
         link = frozenset((one, other))
         self.links[link] = self._delay_s() if delay_s is None else delay_s
         self._lives[link] += 1
-        self.nodes[one].add_neighbour(other, self.now)
-        self.nodes[other].add_neighbour(one, self.now)
+        self.nodes[one].add_neighbour(other, self.now, self.rights.get((one, other)))
+        self.nodes[other].add_neighbour(one, self.now, self.rights.get((other, one)))
         self._collect(one)
         self._collect(other)
 

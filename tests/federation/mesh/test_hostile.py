@@ -41,8 +41,10 @@ def announcement(
     distance: int = 1,
     lifetime_s: float = 15.0,
     changes: FilterChanges = NOTHING,
+    edition: int = 0,
 ) -> bytes:
-    return wire.encode_core_announcement(CoreAnnouncement(core, sequence, distance, lifetime_s, changes))
+    entry = CoreAnnouncement(core, sequence, distance, lifetime_s, changes, edition)
+    return wire.encode_core_announcement(entry)
 
 
 def whole(*filters: str, version: int = 1) -> FilterChanges:
@@ -59,7 +61,7 @@ def core_ann(*entries: bytes) -> bytes:
         (b"", "malformed"),
         (b"\x01", "malformed"),
         (b"\x09\x01", "version"),
-        (b"\x01\x09", "kind"),
+        (b"\x01\x0b", "kind"),
         (core_ann(announcement("c", distance=0)), "impossible distance"),  # It is not c itself.
         (core_ann(announcement("n", distance=3)), "impossible distance"),  # It is n itself.
         (core_ann(announcement("c", distance=limits.MAX_DISTANCE)), "impossible distance"),
@@ -334,6 +336,14 @@ def test_noise_from_one_neighbour_leaves_the_others_alone(seed: int) -> None:
                 wire.encode_question(Question(random.choice(list(About)), random.choice([core, "2"]))),
             ),
             (MeshKind.LIST, wire.encode_list(FilterList(core, sequence, True, True, 1, tuple(filters)))),
+            (
+                MeshKind.PART_ANN,
+                announcement(core, sequence, 1, changes=changes, edition=random.choice([1, 2])),
+            ),
+            (
+                MeshKind.PART_LIST,
+                wire.encode_list(FilterList(core, sequence, True, True, 1, tuple(filters), version or 1)),
+            ),
         ]
         kind, entry = random.choice(entries)
         payload = bytearray(encode_packet(kind, [entry]))

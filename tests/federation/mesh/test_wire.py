@@ -38,10 +38,15 @@ changes = st.one_of(
     ),
     st.builds(lambda version, size: FilterChanges(version, version, size), numbers, numbers),
 )
+editions = st.integers(1, MAX_SEQUENCE)
 tenths = st.integers(1, 10_000).map(lambda number: number / 10)
 ENTRIES: dict[MeshKind, tuple[st.SearchStrategy[Any], Callable[[Any], bytes]]] = {
     MeshKind.CORE_ANN: (
-        st.builds(CoreAnnouncement, names, numbers, numbers, tenths, changes),
+        st.builds(CoreAnnouncement, names, numbers, numbers, tenths, changes, st.just(0)),
+        wire.encode_core_announcement,
+    ),
+    MeshKind.PART_ANN: (
+        st.builds(CoreAnnouncement, names, numbers, numbers, tenths, changes, editions),
         wire.encode_core_announcement,
     ),
     MeshKind.MESH_MEMB_ANN: (
@@ -51,7 +56,11 @@ ENTRIES: dict[MeshKind, tuple[st.SearchStrategy[Any], Callable[[Any], bytes]]] =
     MeshKind.NEW_REGULAR_TOPIC: (st.builds(RegularTopic, filters, st.booleans()), wire.encode_regular_topic),
     MeshKind.ASK: (st.builds(Question, st.sampled_from(About), names), wire.encode_question),
     MeshKind.LIST: (
-        st.builds(FilterList, names, numbers, st.booleans(), st.booleans(), numbers, rows),
+        st.builds(FilterList, names, numbers, st.booleans(), st.booleans(), numbers, rows, st.just(0)),
+        wire.encode_list,
+    ),
+    MeshKind.PART_LIST: (
+        st.builds(FilterList, names, numbers, st.booleans(), st.booleans(), numbers, rows, editions),
         wire.encode_list,
     ),
     MeshKind.REPAIR: (st.builds(Repair, names, numbers), wire.encode_repair),

@@ -51,6 +51,7 @@ class Core:
         "asked_at",
         "asked_of",
         "distance",
+        "edition",
         "expires_at",
         "heard",
         "held",
@@ -62,6 +63,7 @@ class Core:
         "members",
         "order",
         "parents",
+        "parts",
         "pending",
         "previous_sequence",
         "repaired_sequence",
@@ -71,7 +73,9 @@ class Core:
         "suspected_until",
         "timer_at",
         "told",
+        "told_by",
         "wanted_by",
+        "whole_from",
     )
 
     def __init__(self, core_id: str, introduced_by: str) -> None:
@@ -104,6 +108,13 @@ class Core:
         # The filters of whose meshes it is the core.
         self.roster = Roster()
         self.announced_version = 0
+        self.edition = 0
+        """0: all of them are known. Else some, as `told_by` numbers them."""
+        self.told_by: str | None = None
+        self.parts = 0
+        """How often others than these were known instead."""
+        self.whole_from: set[str] = set()
+        """Neighbours that told last of all of them."""
         self.asked_of: str | None = None
         self.asked_at = -NEVER
         self.wanted_by: set[str] = set()
@@ -224,6 +235,9 @@ class Core:
         self.heard.pop(neighbour, None)
         self.told.pop(neighbour, None)
         self.wanted_by.discard(neighbour)
+        self.whole_from.discard(neighbour)
+        if self.told_by == neighbour:
+            self.told_by = None
         if self.asked_of == neighbour:
             self.asked_of, self.asked_at = None, -NEVER
         if neighbour not in self.parents:

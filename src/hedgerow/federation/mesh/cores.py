@@ -3,6 +3,11 @@
 A list is told once: announcements name its version, and carry what is new in it only if that is short. Who
 lacks a version asks a neighbour that named it; who is asked and waits for it too answers when it has come.
 
+Of some lists a node knows or may tell only a part (`Neighbour.may_learn`), and says so: then the part has an
+edition, by its own count, beside the version. Whoever hears that another neighbour has the whole takes that;
+otherwise the part of one neighbour, until that is gone. What is known of a core in parts never grows together
+from several: what one of them no longer wants to know of would stay for ever.
+
 There is room for so many cores and filters. Beyond, a neighbour that told of more than any other is not
 heard, and what it told of makes room for what others tell: whoever invents them pays.
 """
@@ -22,7 +27,16 @@ from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.federation.mesh.outgoing import OutgoingPackets
 from hedgerow.federation.mesh.serial import is_after
 from hedgerow.federation.mesh.stats import MeshStats
-from hedgerow.federation.mesh.wire import About, FilterChanges, FilterList, MeshKind, Question
+from hedgerow.federation.mesh.wire import (
+    About,
+    CoreAnnouncement,
+    FilterChanges,
+    FilterList,
+    MeshKind,
+    Question,
+)
+
+MOST_INLINE = 100  # filters of which it is looked up, with each announcement, who may know of them
 
 
 class Cores:
@@ -34,7 +48,10 @@ class Cores:
         out: OutgoingPackets,
         stats: MeshStats,
         bounds: MeshBounds,
+        first_edition: int = 1,
     ) -> None:
+        """`first_edition`: another one in each life, since others remember those of the last."""
+        self._first_edition = first_edition
         self.by_id: dict[str, Core] = {}
         """All but this node itself."""
         self._own = own
@@ -83,19 +100,53 @@ class Cores:
 
     # Lists of other cores
 
-    def follow(self, core: Core, neighbour: Neighbour, changes: FilterChanges, now: float) -> None:
+    def follow(self, core: Core, neighbour: Neighbour, entry: CoreAnnouncement, now: float) -> None:
         """An announcement told this of the list."""
-        if core.is_complete or changes.version != core.announced_version:
+        changes, edition = entry.changes, entry.edition
+        if edition:
+            core.whole_from.discard(neighbour.id)
+        else:
+            core.whole_from.add(neighbour.id)
+        if changes.version != core.announced_version or (core.is_complete and not core.edition):
             return
-        difference = core.roster.difference(changes)
+        if (
+            edition and core.whole_from
+        ):  # It is with others, and comes from them a moment later at the latest.
+            self._ask(core, self._neighbours[min(core.whole_from)], now)
+            return
+        if edition and core.is_complete and not self._replaces(core, neighbour.id, edition):
+            return
+        # What changed in the whole is told to whoever has the whole.
+        may_follow = changes.since == 0 or not (edition or core.edition)
+        difference = core.roster.difference(changes) if may_follow else None
         if difference is None:
             self._ask(core, neighbour, now)
         else:
-            self._apply(core, changes.version, *difference, now)
+            self._take(core, neighbour, entry, difference, now)
+
+    @staticmethod
+    def _replaces(core: Core, teller: str, edition: int) -> bool:
+        """Does a part take the place of the part that is known, of the same version? The one of another
+        neighbour only if whoever told that is gone: from one to the other would have no end."""
+        return core.told_by is None or (core.told_by == teller and core.edition != edition)
+
+    def _take(
+        self,
+        core: Core,
+        neighbour: Neighbour,
+        entry: CoreAnnouncement | FilterList,
+        difference: tuple[set[str], set[str]],
+        now: float,
+    ) -> None:
+        version = entry.version if isinstance(entry, FilterList) else entry.changes.version
+        if self._apply(core, version, *difference, now):
+            core.edition, core.told_by = entry.edition, neighbour.id
+            core.parts += bool(entry.edition)
+            self.answer_waiting(core)
 
     def receive_list(self, neighbour: Neighbour, entry: FilterList, now: float) -> None:
         core = self.by_id.get(entry.core)
-        if core is None or core.asked_of != neighbour.id or not self._is_news(core, entry.version):
+        if core is None or core.asked_of != neighbour.id or not self._is_news(core, entry):
             self._stats.ignored["not asked for"] += 1
             return
         if entry.is_first:
@@ -112,23 +163,28 @@ class Cores:
             self._stats.ignored["incomplete list"] += 1
             return
         known = core.roster.filters
-        self._apply(core, entry.version, filters - known, known - filters, now)
+        if entry.edition:
+            core.whole_from.discard(neighbour.id)
+        self._take(core, neighbour, entry, (filters - known, known - filters), now)
         if not core.is_complete:
             self._ask(core, neighbour, now)
 
     @staticmethod
-    def _is_news(core: Core, version: int) -> bool:
+    def _is_news(core: Core, entry: FilterList) -> bool:
         """The announced one is, even if somebody invented a later one in the name of this core before."""
-        known = core.roster.version
-        return version != known and (version == core.announced_version or is_after(version, known))
+        known, version = core.roster.version, entry.version
+        if version == known:
+            return core.edition not in (0, entry.edition)
+        return version == core.announced_version or is_after(version, known)
 
-    def _apply(self, core: Core, version: int, new: set[str], gone: set[str], now: float) -> None:
+    def _apply(self, core: Core, version: int, new: set[str], gone: set[str], now: float) -> bool:
+        """False: there is no room."""
         payer, more = core.introduced_by, weight_of(new) - weight_of(gone)
         while self._filters_by.total() + more > self._bounds.filters:
             largest, _ = self._filters_by.most_common(1)[0] if self._filters_by else (payer, 0)
             if largest == payer:
                 self._stats.ignored["too many filters"] += 1
-                return
+                return False
             theirs = [other for other in self.by_id.values() if other.introduced_by == largest]
             self._evict(max(theirs, key=lambda other: len(other.roster.filters)), now)
         self._filters_by[payer] += more
@@ -137,7 +193,7 @@ class Cores:
             self._meshes.add_core(topic_filter, core, now)
         for topic_filter in gone:
             self._meshes.remove_core(topic_filter, core, now)
-        self.answer_waiting(core)
+        return True
 
     def _ask(self, core: Core, neighbour: Neighbour, now: float) -> None:
         if core.asked_of is not None and now < core.asked_at + limits.ASK_AGAIN_S:
@@ -182,12 +238,47 @@ class Cores:
         return core.is_complete and not (core is self._own and core.pending)
 
     def _send(self, neighbours: Iterable[str], core: Core) -> None:
-        rows = wire.parts(sorted(core.roster.filters), limits.PART_BYTES)
-        size = len(core.roster.filters)
+        equal: list[str] = []
+        for neighbour in map(self._neighbours.__getitem__, neighbours):
+            if neighbour.may_learn is None:
+                equal.append(neighbour.id)
+            else:
+                filters = self.visible(neighbour, core.roster.filters)
+                self._send_list([neighbour.id], core, filters, self.edition_for(neighbour, core))
+        if equal:
+            self._send_list(equal, core, core.roster.filters, core.edition and self._edition_of(core))
+
+    def _send_list(self, to: list[str], core: Core, filters: Collection[str], edition: int) -> None:
+        rows = wire.parts(sorted(filters), limits.PART_BYTES)
         for number, row in enumerate(rows):
             is_last = number == len(rows) - 1
-            entry = FilterList(core.id, core.roster.version, number == 0, is_last, size, row)
-            self._out.put(neighbours, MeshKind.LIST, wire.encode_list(entry))
+            entry = FilterList(core.id, core.roster.version, number == 0, is_last, len(filters), row, edition)
+            self._out.put(to, MeshKind.PART_LIST if edition else MeshKind.LIST, wire.encode_list(entry))
+
+    # Parts of lists
+
+    @staticmethod
+    def visible(neighbour: Neighbour, filters: Collection[str]) -> Collection[str]:
+        """Those of which it may know."""
+        may_learn = neighbour.may_learn
+        return filters if may_learn is None else [each for each in filters if may_learn(each)]
+
+    def _edition_of(self, core: Core) -> int:
+        return self._first_edition + core.parts
+
+    def edition_for(self, neighbour: Neighbour, core: Core) -> int:
+        """Another one whenever what it is told of the same version may be another; 0: all."""
+        if neighbour.may_learn is None and not core.edition:
+            return 0
+        return self._edition_of(core) + neighbour.rights_changes
+
+    def part(self, core: Core, neighbour: Neighbour) -> FilterChanges:
+        """What an announcement tells one that is told a part: the whole of that, where it is short."""
+        version, filters = core.announced_version, core.roster.filters
+        if not self._is_ready(core) or len(filters) > MOST_INLINE:
+            return FilterChanges(version, version, 0)
+        visible = self.visible(neighbour, filters)
+        return _changes(version, 0, len(visible), visible)
 
 
 def _changes(

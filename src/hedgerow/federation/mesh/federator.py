@@ -86,8 +86,12 @@ class Federator:
         self._local = LocalFilters()
         self._meshes = Meshes(self._own, bounds)
         self._out = OutgoingPackets(self.stats.sent)
-        self._cores = Cores(self._own, self._meshes, self._neighbours, self._out, self.stats, bounds)
-        self._memberships = Memberships(self._meshes, self._out, self.stats, bounds)
+        first_edition = 1 + int(random() * (1 << 30))
+        self._cores = Cores(
+            self._own, self._meshes, self._neighbours, self._out, self.stats, bounds, first_edition
+        )
+        self._memberships = Memberships(self._meshes, self._neighbours, self._out, self.stats, bounds)
+        self._parts_due: dict[tuple[Core, Neighbour], float] = {}  # announcements → their lifetime
         self._timers: list[tuple[float, str]] = []
         self._announce_at = NEVER
         self._announced_at = -NEVER
@@ -190,14 +194,28 @@ class Federator:
 
     # Neighbours
 
-    def add_neighbour(self, neighbour_id: str, now: float) -> None:
-        """A link is up: it is told of every core, as if their announcements had just come by."""
+    def add_neighbour(
+        self, neighbour_id: str, now: float, may_learn: Callable[[str], bool] | None = None
+    ) -> None:
+        """A link is up: it is told of every core, as if their announcements had just come by. `may_learn`: of
+        which filters it may know; None: of all."""
         if neighbour_id == self.node_id:
             raise ValueError(f"{neighbour_id!r} is this node itself")
         if neighbour_id in self._neighbours:
             self.remove_neighbour(neighbour_id, now)
-        self._neighbours[neighbour_id] = Neighbour(neighbour_id, self._bounds.cores, now)
+        self._neighbours[neighbour_id] = Neighbour(neighbour_id, self._bounds.cores, now, may_learn)
         self._introduce(neighbour_id, now)
+
+    def set_rights(self, neighbour_id: str, may_learn: Callable[[str], bool] | None, now: float) -> None:
+        """It may know of others from now on. What it knows already it does not forget."""
+        neighbour = self._neighbours.get(neighbour_id)
+        if neighbour is not None and (may_learn is not None or neighbour.may_learn is not None):
+            neighbour.may_learn = may_learn
+            neighbour.rights_changes += 1
+            for core in self._cores.by_id.values():
+                if core.told.get(neighbour_id) is not None:
+                    self._memberships.tell_again(core, neighbour)
+            self._introduce(neighbour_id, now)
 
     def introduce_again(self, neighbour_id: str, now: float) -> bool:
         """The link is up, and the node at its other end may have forgotten what it was told. False: it was
@@ -217,6 +235,7 @@ class Federator:
         for core in (*own, *self._cores.by_id.values()):
             if not core.is_lost:
                 self._send_announcement([neighbour_id], core, self._cores.whole(core), now)
+                self._send_parts()
             if core.suspected_until != NEVER or core.id == neighbour_id:
                 # Or it would follow a core that everyone else gives up in a moment, for its lifetime. A core
                 # that comes back, perhaps without subscribers, is to say what it is now.
@@ -229,6 +248,8 @@ class Federator:
         if neighbour is None:
             return
         self._out.forget(neighbour_id)
+        for due in [due for due in self._parts_due if due[1] is neighbour]:
+            del self._parts_due[due]
         self._own.wanted_by.discard(neighbour_id)
         for core_id in list(neighbour.memberships):
             self._meshes.end_membership(neighbour, core_id, now)
@@ -303,7 +324,7 @@ class Federator:
             # By a link that came up, one tells of it who may still have a way to it, or lost it as well.
             self._send_repair([neighbour.id], core)
         self._tell_of_heard(core, heard, entry, neighbour.id)
-        self._cores.follow(core, neighbour, entry.changes, now)
+        self._cores.follow(core, neighbour, entry, now)
         if core.is_settled:
             core.settle(self.redundancy)
         if was_lost != core.is_lost or parents != core.parents:
@@ -339,8 +360,31 @@ class Federator:
 
     def _pass_on(self, core: Core, entry: CoreAnnouncement, heard_from: str | None) -> None:
         others = [other for other in self._neighbours if other != heard_from]
-        passed_on = entry._replace(distance=core.distance)
-        self._out.put(others, MeshKind.CORE_ANN, wire.encode_core_announcement(passed_on))
+        knows_all = not entry.edition or (core.is_complete and not core.edition)
+        self._put_announcement(others, core, entry._replace(distance=core.distance, edition=0), knows_all)
+
+    def _put_announcement(
+        self, to: Iterable[str], core: Core, entry: CoreAnnouncement, knows_all: bool
+    ) -> None:
+        """To those who may know all of its filters, where this node does; others are told of their part once
+        the list is as it was announced (`_send_parts`)."""
+        whole: list[str] = []
+        for neighbour in map(self._neighbours.__getitem__, to):
+            if knows_all and neighbour.may_learn is None:
+                whole.append(neighbour.id)
+            else:
+                self._parts_due[core, neighbour] = entry.lifetime_s
+        if whole:
+            self._out.put(whole, MeshKind.CORE_ANN, wire.encode_core_announcement(entry))
+
+    def _send_parts(self) -> None:
+        for (core, neighbour), lifetime_s in self._parts_due.items():
+            edition = self._cores.edition_for(neighbour, core)
+            changes = self._cores.part(core, neighbour)
+            entry = CoreAnnouncement(core.id, core.sequence, core.distance, lifetime_s, changes, edition)
+            kind = MeshKind.PART_ANN if edition else MeshKind.CORE_ANN
+            self._out.put([neighbour.id], kind, wire.encode_core_announcement(entry))
+        self._parts_due.clear()
 
     def _end_hold(self, core: Core, now: float) -> None:
         """Nobody who is nearer to the core passes it on."""
@@ -429,7 +473,7 @@ class Federator:
     def _send_announcement(self, to: Iterable[str], core: Core, changes: FilterChanges, now: float) -> None:
         lifetime_s = self._lifetime_s if core is self._own else max(core.expires_at - now, 0.1)
         entry = CoreAnnouncement(core.id, core.sequence, core.distance, lifetime_s, changes)
-        self._out.put(to, MeshKind.CORE_ANN, wire.encode_core_announcement(entry))
+        self._put_announcement(to, core, entry, knows_all=not core.edition)
 
     # Time
 
@@ -491,6 +535,7 @@ class Federator:
             self._announce_early(now)
         if self._announce_at <= now:
             self._announce(now)
+        self._send_parts()
         self._memberships.tell_parents()
         if self._meshes.unclaimed and self._claim_at == NEVER:
             self._claim_at = now + self._random() * limits.CLAIM_WITHIN_S

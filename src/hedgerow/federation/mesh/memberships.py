@@ -7,7 +7,7 @@ and later what is new in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from hedgerow.federation.mesh import wire
 from hedgerow.federation.mesh.core import Core
@@ -22,8 +22,16 @@ from hedgerow.federation.mesh.wire import About, FilterChanges, MembershipAnnoun
 
 
 class Memberships:
-    def __init__(self, meshes: Meshes, out: OutgoingPackets, stats: MeshStats, bounds: MeshBounds) -> None:
+    def __init__(
+        self,
+        meshes: Meshes,
+        neighbours: dict[str, Neighbour],
+        out: OutgoingPackets,
+        stats: MeshStats,
+        bounds: MeshBounds,
+    ) -> None:
         self._meshes = meshes
+        self._neighbours = neighbours
         self._out = out
         self._stats = stats
         self._bounds = bounds
@@ -40,20 +48,33 @@ class Memberships:
         before = count - len(pending.added) + len(pending.removed)
         for parent in core.parents:
             version, sequence = core.told.get(parent, (0, NONE_YET))
-            if not version:
-                steps = list(chain(0, 0, core.members)) if count else []
+            visible = self._visible(core, parent)
+            is_part = visible is not core.members
+            if not version or (is_part and pending):
+                # Of a part each time all: what changed would say how many others there are.
+                steps = list(chain(0, 0, visible)) if visible or version else []
             elif pending:
                 steps = list(chain(version, before, pending.added, pending.removed))
             else:
                 is_told = not is_after(core.sequence, sequence)
-                steps = [] if is_told else [FilterChanges(version, version, count)]
+                steps = [] if is_told else [FilterChanges(version, version, len(visible))]
             for changes in steps:
                 entry = MembershipAnnouncement(core.id, core.sequence, changes)
                 self._out.put([parent], MeshKind.MESH_MEMB_ANN, wire.encode_membership(entry))
                 core.told[parent] = [changes.version, core.sequence]
+            if is_part and not visible:
+                core.told.pop(parent, None)
         if not count:
             core.told.clear()
         pending.clear()
+
+    def _visible(self, core: Core, parent: str) -> Collection[str]:
+        """Of the filters of whose meshes this node is a member, those of which the parent may know. If it has
+        told of all filters of the core, it knows them."""
+        neighbour = self._neighbours[parent]
+        if neighbour.may_learn is None or parent in core.whole_from:
+            return core.members
+        return [each for each in core.members if neighbour.may_learn(each)]
 
     def tell_again(self, core: Core, neighbour: Neighbour) -> None:
         """It could not follow: the whole."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hedgerow.federation.mesh.limits import ASK_AGAIN_S, ENTRIES_BURST_S, ENTRIES_PER_S
 from hedgerow.federation.mesh.roster import Roster
 from hedgerow.federation.mesh.serial import NONE_YET
@@ -21,10 +23,30 @@ class Membership:
 
 
 class Neighbour:
-    __slots__ = ("_answered_at", "_max_cores", "allowance", "filters", "id", "introduced_at", "memberships")
+    __slots__ = (
+        "_answered_at",
+        "_max_cores",
+        "allowance",
+        "filters",
+        "id",
+        "introduced_at",
+        "may_learn",
+        "memberships",
+        "rights_changes",
+    )
 
-    def __init__(self, neighbour_id: str, max_cores: int, introduced_at: float) -> None:
+    def __init__(
+        self,
+        neighbour_id: str,
+        max_cores: int,
+        introduced_at: float,
+        may_learn: Callable[[str], bool] | None = None,
+    ) -> None:
         self.id = neighbour_id
+        self.may_learn = may_learn
+        """Of which filters it may know that somebody wants them; None: of all."""
+        self.rights_changes = 0
+        """How often that has changed."""
         self.introduced_at = introduced_at
         """When it was told of every core: not whenever it asks, since that may be megabytes."""
         self.memberships: dict[str, Membership] = {}

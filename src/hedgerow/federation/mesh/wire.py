@@ -1,11 +1,12 @@
 """The control messages between federators, as bytes.
 
 A packet is a version, a kind, and entries of that kind up to its end. The kinds are the document's CORE_ANN,
-MESH_MEMB_ANN, NEW_REGULAR_TOPIC and DATA, and four that it does not have: ASK and LIST, by which filters are
-told once and not with each announcement, REPAIR, by which an early announcement is asked for, and DISTANCE,
-by which one that was passed on is corrected. No entry names its sender: that is whoever is at the other end
-of the link. The number of DATA is reserved: publications travel on the neighbours' own MQTT connection, or in
-the frames of a tunnel (`federation/tunnel`).
+MESH_MEMB_ANN, NEW_REGULAR_TOPIC and DATA, and some that it does not have: ASK and LIST, by which filters are
+told once and not with each announcement, REPAIR, by which an early announcement is asked for, DISTANCE, by
+which one that was passed on is corrected, and PART_ANN and PART_LIST, which are CORE_ANN and LIST of a core
+of whose filters the sender may not tell all, or does not know all. No entry names its sender: that is whoever
+is at the other end of the link. The number of DATA is reserved: publications travel on the neighbours' own
+MQTT connection, or in the frames of a tunnel (`federation/tunnel`).
 
 Numbers are little-endian in groups of seven bits; texts are UTF-8 behind their length; of a row of filters
 each says how many bytes it shares with the one before. `decode` takes what anyone may have sent: it raises
@@ -45,6 +46,8 @@ class MeshKind(IntEnum):
     LIST = 6  # the filters of a core
     REPAIR = 7  # a way to this core is lost: may it announce itself anew
     DISTANCE = 8  # this core, whose last announcement I have passed on, is nearer than I said
+    PART_ANN = 9  # as CORE_ANN, with some of the filters
+    PART_LIST = 10  # as LIST
 
 
 _KINDS = {kind.value: kind for kind in MeshKind}
@@ -72,6 +75,8 @@ class CoreAnnouncement(NamedTuple):
     lifetime_s: float
     changes: FilterChanges
     """Of the filters of whose meshes it is the core."""
+    edition: int = 0
+    """0: of all of them. Else of some: the same number stands for the same ones of that version."""
 
 
 class MembershipAnnouncement(NamedTuple):
@@ -98,6 +103,8 @@ class FilterList(NamedTuple):
     is_last: bool
     size: int
     filters: tuple[str, ...]
+    edition: int = 0
+    """As in `CoreAnnouncement`."""
 
 
 class Repair(NamedTuple):
@@ -128,7 +135,7 @@ def encode_packet(kind: MeshKind, entries: Iterable[bytes]) -> bytes:
 
 def encode_core_announcement(entry: CoreAnnouncement) -> bytes:
     tenths = max(1, round(entry.lifetime_s * 10))
-    numbers = encode_numbers(entry.sequence, entry.distance, tenths)
+    numbers = encode_numbers(entry.sequence, entry.distance, tenths, *_edition(entry))
     return encode_text(entry.core) + numbers + _changes(entry.changes)
 
 
@@ -146,9 +153,12 @@ def encode_question(entry: Question) -> bytes:
 
 def encode_list(entry: FilterList) -> bytes:
     flags = entry.is_first | entry.is_last << 1
-    return (
-        encode_text(entry.core) + encode_numbers(entry.version, flags, entry.size) + _filters(entry.filters)
-    )
+    numbers = encode_numbers(*_edition(entry), entry.version, flags, entry.size)
+    return encode_text(entry.core) + numbers + _filters(entry.filters)
+
+
+def _edition(entry: CoreAnnouncement | FilterList) -> tuple[int, ...]:
+    return (entry.edition,) if entry.edition else ()
 
 
 def encode_repair(entry: Repair) -> bytes:
@@ -299,6 +309,19 @@ def _read_core_announcement(reader: MeshPacketReader) -> CoreAnnouncement:
     return CoreAnnouncement(name, sequence, distance, tenths / 10, reader.changes(version, since, size))
 
 
+def _read_part_announcement(reader: MeshPacketReader) -> CoreAnnouncement:
+    name = reader.name()
+    sequence, distance, tenths, edition, version, since, size = reader.numbers(7)
+    changes = reader.changes(version, since, size)
+    return CoreAnnouncement(name, sequence, distance, tenths / 10, changes, _known_edition(edition))
+
+
+def _known_edition(edition: int) -> int:
+    if not edition:
+        raise WireError("malformed")
+    return edition
+
+
 def _read_membership(reader: MeshPacketReader) -> MembershipAnnouncement:
     name = reader.name()
     sequence, version, since, size = reader.numbers(4)
@@ -326,6 +349,12 @@ def _read_list(reader: MeshPacketReader) -> FilterList:
     return FilterList(name, version, bool(flags & 1), bool(flags & 2), size, reader.filters())
 
 
+def _read_part_list(reader: MeshPacketReader) -> FilterList:
+    name, edition = reader.name(), _known_edition(reader.number())
+    version, flags, size = reader.number(), reader.number(3), reader.number()
+    return FilterList(name, version, bool(flags & 1), bool(flags & 2), size, reader.filters(), edition)
+
+
 def _read_repair(reader: MeshPacketReader) -> Repair:
     return Repair(reader.name(), reader.number())
 
@@ -342,6 +371,8 @@ _READERS: dict[MeshKind, Callable[[MeshPacketReader], Entry]] = {
     MeshKind.LIST: _read_list,
     MeshKind.REPAIR: _read_repair,
     MeshKind.DISTANCE: _read_correction,
+    MeshKind.PART_ANN: _read_part_announcement,
+    MeshKind.PART_LIST: _read_part_list,
 }
 
 
