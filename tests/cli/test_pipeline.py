@@ -20,7 +20,7 @@ from hedgerow.message import Message
     ("words", "reason"),
     [
         (["run", "--tables", "t"], "which journal? Give --journal DIR"),
-        (["run", "--journal", "j"], "where do the tables go? Give --tables DIR"),
+        (["run", "--journal", "j"], "which tables? Give --tables PLACE"),
         (["run", "ingets", "--journal", "j", "--tables", "t"], 'no job "ingets"; did you mean ingest?'),
         (["run", "--journal", "j", "--tables", "t", "--every", "soon"], '"soon" is not'),
         (
@@ -28,7 +28,7 @@ from hedgerow.message import Message
             '--plan-validity: "0s" is not from 1 to 86400 s',
         ),
         (["run", "--journal", "j", "--tables", "t", "--conf", "memory"], '--conf: "memory" is not KEY=VALUE'),
-        (["report"], "a report is about --tables DIR, --results DIR, or both"),
+        (["report"], "a report is about --tables PLACE, --results DIR, or both"),
         (["report", "--tables", "nowhere"], "nowhere: there is no such directory"),
         (["run", "--journal", "nowhere", "--tables", "t"], "nowhere holds no journal"),
         (["report", "more"], 'what is "more"?'),

@@ -16,7 +16,6 @@ from hedgerow.journal import Writer
 from hedgerow.message import Message, MessageId
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.cluster import Cluster
-from hedgerow.pipeline.delta import is_delta
 from hedgerow.pipeline.program import Program
 from hedgerow.pipeline.queries import JOBS
 from hedgerow.pipeline.tables import read_table
@@ -75,9 +74,7 @@ def finish(driver: Program) -> None:
 def rows_of(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, columns in TABLES.items():
-        is_lake = is_delta(tables / name)
-        table = read_table(spark, str(tables), name) if is_lake else spark.read.parquet(str(tables / name))
-        rows = table.selectExpr(*columns.split(", "))
+        rows = read_table(spark, str(tables), name).selectExpr(*columns.split(", "))
         found[name] = sorted(map(repr, rows.collect()))
     return found
 

@@ -13,8 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from hedgerow.errors import HedgerowError
-from hedgerow.pipeline import delta
-from hedgerow.pipeline.delta import LOG, Delta, WrittenFile, statistics_of
+from hedgerow.pipeline.delta import LOG, UPKEEP, Delta, Upkeep, WrittenFile, statistics_of
 from hedgerow.pipeline.growth import TableStreamReader
 
 SCHEMA = pa.schema(
@@ -39,27 +38,22 @@ def written(place: Path, batch: int, rows: int = ROWS) -> WrittenFile:
     ]  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(columns, SCHEMA), path)
-    return WrittenFile(str(path), path.stat().st_size, rows, [], statistics_of(pq.read_metadata(path)))
+    return WrittenFile(path.name, path.stat().st_size, rows, [], statistics_of(pq.read_metadata(path)))
 
 
-def add(place: Path, batch: int) -> None:
-    table = Delta(place, "t")
+def add(place: Path, batch: int, upkeep: Upkeep = UPKEEP) -> None:
+    table = Delta(place, "t", upkeep=upkeep)
     if not table.has("q", batch):
         table.commit([written(place, batch)], SCHEMA, "q", batch)
 
 
-def test_files_and_log_stay_few_and_each_batch_is_there_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    properties = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 0 seconds"}
-    bounds = {"COMPACT_EVERY": 32, "VACUUM_EVERY": 64, "VACUUM_HOURS": 0, "_PROPERTIES": properties}
-    for name, value in bounds.items():
-        monkeypatch.setattr(delta, name, value)
+def test_files_and_log_stay_few_and_each_batch_is_there_once(tmp_path: Path) -> None:
+    upkeep = Upkeep(20, timedelta(0), compact_every=32, vacuum_every=64, vacuum_after=timedelta(0))
     for batch in range(BATCHES):
-        add(tmp_path, batch)
+        add(tmp_path, batch, upkeep)
         if batch % 50 == 49:  # A foreign commit between two of ours, and a batch that comes again.
             DeltaTable(str(tmp_path / "t")).alter.set_table_properties({"delta.appendOnly": "false"})
-            add(tmp_path, batch)
+            add(tmp_path, batch, upkeep)
     table = DeltaTable(str(tmp_path / "t"))
     found = table.to_pyarrow_table()["sequence"].to_pylist()
     assert sorted(found) == list(range(BATCHES * ROWS))
@@ -71,12 +65,10 @@ def test_files_and_log_stay_few_and_each_batch_is_there_once(
 
 
 def test_a_table_that_cannot_be_tended_is_written_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, value in {"COMPACT_EVERY": 2, "TARGET_BYTES": "much"}.items():
-        monkeypatch.setattr(delta, name, value)
     for batch in range(3):
-        add(tmp_path, batch)
+        add(tmp_path, batch, Upkeep(compact_every=2, target_bytes=-1))
     assert "could not be tended" in caplog.text
     assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 3 * ROWS
 
@@ -113,13 +105,13 @@ def test_what_is_no_bound_is_left_out(tmp_path: Path) -> None:
 def test_a_stream_that_was_away_for_too_long_is_told_so(tmp_path: Path) -> None:
     for batch in range(5):
         add(tmp_path, batch)
-    reader = TableStreamReader(tmp_path / "t", StructType())
+    reader = TableStreamReader(str(tmp_path / "t"), StructType())
     first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     files = [path for part in reader.partitions(reader.initialOffset(), first) for path in part.value]
-    assert sorted(Path(path).name for path in files) == [f"{batch}.parquet" for batch in range(5)]
+    assert sorted(files) == [f"{batch}.parquet" for batch in range(5)]
     add(tmp_path, 5)
     second = reader.latestOffset(first, reader.getDefaultReadLimit())
-    assert [part.value for part in reader.partitions(first, second)] == [[str(tmp_path / "t/5.parquet")]]
+    assert [part.value for part in reader.partitions(first, second)] == [["5.parquet"]]
     add(tmp_path, 6)
     add(tmp_path, 7)
     DeltaTable(str(tmp_path / "t")).create_checkpoint()

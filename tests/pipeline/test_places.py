@@ -13,20 +13,15 @@ from hedgerow.cli import main
 from hedgerow.errors import ConfigError, HedgerowError
 from hedgerow.pipeline.jobs.ingest import write_bronze
 from hedgerow.pipeline.options import read_options
-from hedgerow.pipeline.places import directory_of
+from hedgerow.pipeline.places import directory_of, state_of
 from hedgerow.pipeline.tables import checkpoint_place, table_files, table_place
 from tests.pipeline.rows import RECEIVED_AT, SCHEMA, message, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ELSEWHERE = [
-    "s3a://bucket/lake",
-    "abfss://box@store/lake",
-    "gs://bucket/lake",
-    "hdfs://name:9000/lake",
-    "s3a:/b",
-]
+STORES = ["s3a://bucket/lake", "abfss://box@store/lake", "gs://bucket/lake"]
+ELSEWHERE = ["hdfs://name:9000/lake", "s3a:/b", "s3://bucket/lake?x=1", "file://other/srv"]
 
 
 def test_a_directory_may_be_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,17 +35,33 @@ def test_a_directory_may_be_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert table_place(f"file://{tmp_path}", "bronze") == str(tmp_path / "bronze")
 
 
-@pytest.mark.parametrize("place", [*ELSEWHERE, "file://other/srv"])
+@pytest.mark.parametrize("place", STORES)
+def test_tables_may_be_in_a_store_and_what_goes_with_them_is_here(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert table_place(f"{place}/", "bronze") == f"{place}/bronze"
+    checkpoint = Path(checkpoint_place(place, "ingest"))
+    assert checkpoint.parts[-2:] == ("_checkpoints", "ingest")
+    assert checkpoint.is_relative_to(tmp_path / "state")
+    assert checkpoint != Path(checkpoint_place(f"{place}2", "ingest"))
+    monkeypatch.setenv("HEDGEROW_STATE", str(tmp_path / "mine"))
+    assert state_of(place) == tmp_path / "mine"
+    for option in ("journals", "gaps"):
+        with pytest.raises(ConfigError, match="in a file system"):
+            read_options({"journals": "j", option: place})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
 def test_other_urls_are_refused_and_make_no_folder(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for call in (table_place, checkpoint_place):
-        with pytest.raises(ConfigError, match="in a file system|write file:///"):
+        with pytest.raises(ConfigError, match="tables are in a directory|write "):
             call(place, "bronze")
-    for option in ("journals", "gaps"):
-        with pytest.raises(ConfigError, match="in a file system|write file:///"):
-            read_options({"journals": "j", option: place})
     for words in (["run", "--journal", "j", "--tables", place], ["report", "--tables", place]):
         assert main(["pipeline", *words]) == 2
         assert place in capsys.readouterr().err

@@ -15,7 +15,6 @@ from hedgerow.errors import ConfigError, HedgerowError
 from hedgerow.journal import Writer, committed_positions
 from hedgerow.message import Message, MessageId
 from hedgerow.pipeline import progress
-from hedgerow.pipeline.delta import is_delta
 from hedgerow.pipeline.locks import Lock
 from hedgerow.pipeline.progress import Progress
 from hedgerow.pipeline.queries import JOBS, SUMMARIES, QuerySettings, check_jobs, reader_name, start_readings
@@ -51,9 +50,7 @@ def settings_for(tmp_path: Path, every_s: float | None = None, journal: str = "j
 
 
 def count(spark: SparkSession, tmp_path: Path, name: str) -> int:
-    if is_delta(tmp_path / "tables" / name):
-        return read_table(spark, str(tmp_path / "tables"), name).count()
-    return spark.read.parquet(str(tmp_path / "tables" / name)).count()
+    return read_table(spark, str(tmp_path / "tables"), name).count()
 
 
 def test_all_jobs_and_again_for_what_has_come_since(tmp_path: Path, spark: SparkSession) -> None:

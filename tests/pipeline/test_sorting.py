@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hedgerow.errors import HedgerowError
-from hedgerow.pipeline import delta, sorting
-from hedgerow.pipeline.delta import Delta
+from hedgerow.pipeline import sorting
+from hedgerow.pipeline.delta import Delta, Upkeep
 from hedgerow.pipeline.jobs.ingest import PARTITIONED_BY, bronze, bronze_schema
 from hedgerow.pipeline.jobs.readings import READING_SCHEMA, parse
 from hedgerow.pipeline.replay import replay_quarantine
@@ -44,10 +44,11 @@ class Lake:
     def add(self, rows: Messages) -> None:
         bronze(messages(self.spark, *rows)).coalesce(1).write.mode("append").parquet(self._in)
 
-    def run(self, rules: Rules = RULES) -> None:
+    def run(self, rules: Rules = RULES, **given: Any) -> None:
+        """`given`: what else the sorter takes."""
         schema = bronze_schema(SCHEMA)
         stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(self._in)
-        sorter = Sorter(self.spark, self.place, schema, 2)
+        sorter = Sorter(self.spark, self.place, schema, 2, **given)
         writer = parse(stream, rules).writeStream.foreachBatch(sorter.sort)
         writer = writer.option("checkpointLocation", checkpoint_place(self.place, READINGS))
         query = writer.trigger(availableNow=True).start()
@@ -113,7 +114,7 @@ def test_a_kill_at_any_step_of_a_batch(lake: Lake, monkeypatch: pytest.MonkeyPat
 
     def killed_at(table: str) -> Any:
         def commit_or_die(self: Delta, *words: Any, **named: Any) -> None:
-            if self.where.name == table:
+            if self.name == table:
                 raise KilledError
             commit(self, *words, **named)
 
@@ -151,14 +152,10 @@ def test_two_drivers_do_not_do_one_batch(lake: Lake) -> None:
     assert lake.both() == (list(range(5)), [])
 
 
-def test_ids_are_remembered_over_many_batches_and_restarts(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {"FOLD_EVERY": 2, "KEPT_STEPS": 1}.items():
-        monkeypatch.setattr(sorting, name, value)
+def test_ids_are_remembered_over_many_batches_and_restarts(lake: Lake) -> None:
     for start in range(0, 40, 10):
         lake.add(own(start, start + 10))
-        lake.run()
+        lake.run(fold_every=2, kept_steps=1)
     directory = Path(checkpoint_place(lake.place, "readings-steps"))
     assert len(list(directory.iterdir())) <= 5
     lake.add([*renamed(0, 42)])
@@ -230,11 +227,9 @@ def test_messages_of_bronze_that_no_rule_knew(lake: Lake, spark: SparkSession) -
     assert lake.both() == (list(range(12)), [])
 
 
-def test_a_stream_of_a_table_has_each_row_once(
-    lake: Lake, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_of_a_table_has_each_row_once(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
     """Though its small files become large ones meanwhile."""
-    monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
+    often = Upkeep(compact_every=3)
 
     def follow() -> list[int]:
         rows = read_growth(spark, lake.place, READINGS, sorting.struct(READING_SCHEMA))
@@ -244,12 +239,12 @@ def test_a_stream_of_a_table_has_each_row_once(
         return sorted(row.sequence for row in spark.read.parquet(str(tmp_path / "out")).collect())
 
     lake.add(own(0, 5))
-    lake.run()
+    lake.run(upkeep=often)
     lake.add(own(5, 8))
-    lake.run()
+    lake.run(upkeep=often)
     assert follow() == list(range(8))
     lake.add(own(8, 10))
-    lake.run()
+    lake.run(upkeep=often)
     assert follow() == follow() == list(range(10))
     replay_quarantine(spark, lake.place, MORE_RULES)
     assert follow() == list(range(10))

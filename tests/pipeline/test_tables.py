@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,8 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import lake
+from hedgerow.pipeline.delta import Delta, Upkeep, WrittenFile
+from hedgerow.pipeline.growth import TableOptions, TableReader
 from hedgerow.pipeline.jobs.ingest import PARTITIONED_BY, bronze, bronze_schema, write_bronze
 from hedgerow.pipeline.tables import append, check_form, form_of, read_table
 from tests.pipeline.catalog import FileCatalog
@@ -79,6 +81,24 @@ def test_a_batch_is_appended_once(spark: SparkSession, tmp_path: Path, form: str
     assert (tmp_path / "bronze/date=2026-03-01/hour=13").is_dir()
 
 
+def test_a_batch_that_comes_again_after_another_wrote_and_snapshots_expired(tmp_path: Path) -> None:
+    rows = pa.RecordBatch.from_pydict({"x": [1, 2, 3]})
+    table = lake.Iceberg(tmp_path, "t", ())
+    table.create(rows.schema)
+    for batch in range(2):
+        writing = lake.Writing(table.where, (), True, f"{batch:08}")
+        written = [
+            WrittenFile(*row.values()) for part in writing.write(iter([rows])) for row in part.to_pylist()
+        ]
+        table.commit(written, None, "q", batch)
+    theirs = lake.open_catalog(tmp_path).load_table((lake.NAMESPACE, "t"))
+    theirs.append(pa.Table.from_batches([rows]))
+    *ours, _ = (snapshot.snapshot_id for snapshot in theirs.snapshots())
+    theirs.maintenance.expire_snapshots().by_ids(ours).commit()
+    assert len(lake.open_catalog(tmp_path).load_table((lake.NAMESPACE, "t")).snapshots()) == 1
+    assert [table.has("q", batch) for batch in range(3)] == [True, True, False]
+
+
 @pytest.mark.parametrize("form", LAKES)
 def test_a_query_that_runs_a_batch_again(spark: SparkSession, tmp_path: Path, form: str) -> None:
     tables = tmp_path / "tables"
@@ -121,7 +141,7 @@ def test_no_more_files_are_open_than_allowed(tmp_path: Path) -> None:
     batches = [pa.RecordBatch.from_pydict({"hour": [hour], "x": [n]}) for n, hour in enumerate(hours)]
     writing = lake.Writing(str(tmp_path), ("hour",), True, "p")
     written = [row for batch in writing.write(iter(batches)) for row in batch.to_pylist()]
-    found = [(row["partition"], read_file(row["path"], partitioning=None)) for row in written]
+    found = [(row["partition"], read_file(tmp_path / row["path"], partitioning=None)) for row in written]
     assert sorted(x for _, table in found for x in table["x"].to_pylist()) == list(range(len(hours)))
     assert all(set(table["hour"].to_pylist()) == {int(part[0])} for part, table in found)
     assert [row["rows"] for row in written] == [table.num_rows for _, table in found]
@@ -151,3 +171,34 @@ def test_the_catalog_is_a_file_beside_the_tables(tmp_path: Path) -> None:
     catalog = lake.open_catalog(tmp_path)
     assert catalog.list_namespaces() == []
     assert (tmp_path / lake.CATALOG).exists()
+
+
+def written(table: Delta, columns: dict[str, list[Any]], prefix: str) -> list[WrittenFile]:
+    writing = lake.Writing(table.where, (), False, prefix)
+    batches = writing.write(iter([pa.RecordBatch.from_pydict(columns)]))
+    return [WrittenFile(*row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_column_that_is_new_is_null_in_what_was_there(tmp_path: Path) -> None:
+    table = Delta(tmp_path, "t")
+    table.create(pa.schema({"x": pa.int64()}))
+    table.commit(written(table, {"x": [1]}, "0"), None, "q", 0)
+    more = pa.schema({"x": pa.int64(), "y": pa.string()})
+    table.create(more)
+    table.commit(written(table, {"x": [2], "y": ["a"]}, "1"), None, "q", 1)
+    reader = TableReader(TableOptions(table.where, None, False), table.spark_schema())
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(rows, key=lambda row: row["x"]) == [{"x": 1, "y": None}, {"x": 2, "y": "a"}]
+    with pytest.raises(HedgerowError, match="the column x is .*long.* there, and not .*string"):
+        table.create(pa.schema({"x": pa.string()}))
+
+
+def test_rows_that_are_too_old_are_forgotten_by_whole_files(tmp_path: Path) -> None:
+    table = Delta(tmp_path, "t", upkeep=Upkeep(compact_every=3, target_bytes=1, rows_kept=timedelta(days=30)))
+    table.create(pa.schema({"received_at": pa.timestamp("us", "UTC")}))
+    now = datetime.now(UTC)
+    for batch, days in enumerate((40, 31, 29, 0)):
+        rows = {"received_at": pa.array([now - timedelta(days=days)], pa.timestamp("us", "UTC"))}
+        table.commit(written(table, rows, str(batch)), None, "q", batch)
+    assert sorted(name[0] for name in table.files() or ()) == ["2", "3"]
+    assert table.has("q", 3)

@@ -10,29 +10,27 @@ changes on a terminal, lines of what has changed elsewhere.
 from __future__ import annotations
 
 import argparse
-import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import timedelta
 from glob import glob
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hedgerow.cli import added_commands, client_options, module_of
+from hedgerow.cli import added_commands, module_of
 from hedgerow.cli.long_runs import signals_as_exceptions
-from hedgerow.cli.option_values import broker_url, duration, real, whole
 from hedgerow.cli.parsing import UsageError
+from hedgerow.cli.pipeline_options import add_options
 from hedgerow.cli.progress_line import ProgressLine
 from hedgerow.cli.stop_signals import StopSignals
 from hedgerow.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.errors import ConfigError
-from hedgerow.journal.config import read_filter
 from hedgerow.journal.io.files import is_journal
-from hedgerow.pipeline.places import directory_of
+from hedgerow.pipeline.places import is_in_store, state_of
 from hedgerow.pipeline.report.sections import added_sections
 
 if TYPE_CHECKING:
@@ -46,10 +44,6 @@ JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
 TABLES = ("bronze", "readings", "quarantine", "hot", "anomalies", "late", "quality", "gaps", "sweep")
 WORDS_AFTER: dict[str, str | tuple[str, ...]] = {"run": JOBS, "check": "DIR", "files": TABLES}
 """What a shell completes."""
-MAX_EVERY_S = 86_400
-MAX_LATE_S, MAX_AHEAD_S = 366 * 86_400, 86_400
-MAX_ROWS_PER_BATCH = 1_000_000_000
-MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S = 1, 86_400
 OPTION_FLAGS = {
     "startingPosition": "--start",
     "startingTime": "--start",
@@ -67,14 +61,12 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "hedgerow pipeline COMMAND [OPTIONS]"
-    texts = [text for _, text in COMMANDS.values()] + [each.HELP for each in _added().values()]
+    texts = [each.text for each in COMMANDS.values()] + [each.HELP for each in _added().values()]
     parser.epilog = "\n".join(["commands:", *(f"  {text}" for text in texts), "", EXAMPLES])
     names = [*COMMANDS, *_added()]
     parser.add_argument("command", metavar="COMMAND", choices=names, help=f"one of: {', '.join(names)}")
     parser.add_argument("words", metavar="WORD", nargs="*", help="what the command is about")
-    _add_spark_arguments(parser)
-    _add_run_arguments(parser)
-    _add_other_arguments(parser)
+    add_options(parser)
     for each in _added().values():
         each.add_arguments(parser)
 
@@ -86,136 +78,26 @@ def _added() -> dict[str, Any]:
     return {name.removeprefix(prefix): module_of(name) for name in found if name.startswith(prefix)}
 
 
-def _add_spark_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("Spark").add_argument
-    add("--master", metavar="URL", default="local[*]", help="local[*] (default), spark://HOST:PORT, yarn, …")
-    add(
-        "--conf",
-        type=_read_spark_setting,
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a setting of Spark; may be repeated",
-    )
-
-
-def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("run", "from journals to tables").add_argument
-    add(
-        "--journal",
-        type=_read_place,
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="a journal, or a pattern such as 'journals/*'; may be repeated",
-    )
-    add(
-        "--tables",
-        type=_read_place,
-        metavar="DIR",
-        help="where the tables are; on a cluster, a directory that all workers reach",
-    )
-    add("--once", action="store_true", help="end when nothing is left")
-    add(
-        "--every",
-        type=duration(0, MAX_EVERY_S),
-        metavar="TIME",
-        default="1s",
-        help="how often it looks for more (1s); more is fewer files",
-    )
-    add(
-        "--topic",
-        type=read_filter,
-        metavar="FILTER",
-        action="append",
-        default=[],
-        help="only these topics; may be repeated",
-    )
-    add(
-        "--start",
-        metavar="WHERE",
-        default="earliest",
-        help="of the first run: earliest (default), latest, or a time such as 2026-01-31T00:00Z",
-    )
-    add("--rules", metavar="FILE", type=Path, help="how payloads are read (default: the farm's table)")
-    add(
-        "--form",
-        choices=("parquet", "delta", "iceberg"),
-        help="of the bronze table (that which it has; a new one: delta)",
-    )
-    add("--ignore-missing", action="store_true", help="go on without journals that are gone")
-    add(
-        "--rows-per-batch",
-        metavar="N",
-        type=whole(1, MAX_ROWS_PER_BATCH),
-        help="at most so many in one batch (1,000,000)",
-    )
-    add(
-        "--late",
-        type=duration(0, MAX_LATE_S),
-        metavar="TIME",
-        default="1min",
-        help="by which a reading may be older than its sensor's newest to be judged (1min)",
-    )
-    add(
-        "--ahead",
-        type=duration(0, MAX_AHEAD_S),
-        metavar="TIME",
-        default="1min",
-        help="by which a sensor's clock may be ahead to be believed (1min)",
-    )
-    add(
-        "--broker",
-        type=broker_url,
-        metavar="URL",
-        help="publish plans for mobile brokers, and progress, there",
-    )
-    add(
-        "--plan-for",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="a broker that is to get a plan (default: those that journals are of); may be repeated",
-    )
-    add(
-        "--plan-validity",
-        type=duration(MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S),
-        metavar="TIME",
-        default="30s",
-        help="that a plan is followed without a newer one (30s)",
-    )
-    add("--share", metavar="SHARE", type=real(0, 1), default=0.5, help="of topics that a plan keeps (0.5)")
-    add("--capacity", metavar="N", type=whole(0), help="topics that a plan keeps at most")
-    client_options.add_login_arguments(parser.add_argument_group("at the broker").add_argument)
-
-
-def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("replay-quarantine").add_argument
-    add("--from", dest="since", type=_read_time, metavar="TIME", help="of messages received then or later")
-    add("--to", dest="until", type=_read_time, metavar="TIME", help="of messages received before then")
-    add("--bronze", action="store_true", help="also those of bronze that no rule knew when they came")
-    add = parser.add_argument_group("report").add_argument
-    for each in added_sections():
-        each.add_arguments(add)
-    add("--out", metavar="PATH", type=Path, help="the file (report.html beside the tables)")
-    add = parser.add_argument_group("cluster").add_argument
-    add("--workers", metavar="N", type=whole(1), default=2, help="worker processes (2)")
-    add("--cores", metavar="N", type=whole(1), default=1, help="of each worker (1)")
-    add("--memory", type=_read_memory, metavar="SIZE", default="1g", help="of each worker (1g)")
-
-
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.words and arguments.command not in ("run", "check", "files"):
+    command = COMMANDS.get(arguments.command) or _added_command(arguments.command)
+    if arguments.words and not command.takes_words:
         raise UsageError(f'what is "{arguments.words[0]}"? {arguments.command} takes options alone')
-    if arguments.command not in ("check", "files"):
+    if command.takes_spark:
         from hedgerow.pipeline.session import need_spark
 
         need_spark()
-    if arguments.command in COMMANDS:
-        start, _ = COMMANDS[arguments.command]
-        return start(arguments)
-    with signals_as_exceptions():
-        return int(_added()[arguments.command].run(arguments, lambda: _spark(arguments), Teller()))
+    for name in command.needs:
+        if not getattr(arguments, name):
+            raise UsageError(NEEDED[name])
+    return command.run(arguments)
+
+
+def _added_command(name: str) -> Command:
+    def run(arguments: argparse.Namespace) -> int:
+        with signals_as_exceptions():
+            return int(_added()[name].run(arguments, lambda: _spark(arguments), Teller()))
+
+    return Command(run, "")
 
 
 # The commands
@@ -239,10 +121,10 @@ def run_report(arguments: argparse.Namespace) -> int:
 
     has_tables = arguments.tables is not None
     asked = [(each, places) for each in added_sections() if (places := each.places(arguments))]
-    directories = [Path(arguments.tables)] if has_tables else []
+    directories = [state_of(arguments.tables)] if has_tables else []
     directories += [place for _, places in asked for place in places]
     if not directories:
-        options = ["--tables DIR", *(each.option for each in added_sections())]
+        options = ["--tables PLACE", *(each.option for each in added_sections())]
         raise ConfigError(f"a report is about {', '.join(options)}{', or both' if options[1:] else ''}")
     for directory in directories:
         if not directory.is_dir():
@@ -292,10 +174,6 @@ def run_replay(arguments: argparse.Namespace) -> int:
     from hedgerow.pipeline.replay import replay_quarantine
     from hedgerow.pipeline.rules import load_rules
 
-    if arguments.tables is None:
-        raise UsageError("which tables? Give --tables DIR")
-    if arguments.rules is None:
-        raise UsageError("which rules? Give --rules FILE")
     rules = load_rules(arguments.rules)
     start, end = arguments.since, arguments.until
     if start is not None and end is not None and start >= end:
@@ -309,74 +187,69 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
 
 def run_files(arguments: argparse.Namespace) -> int:
-    from hedgerow.pipeline.tables import table_files
+    from hedgerow.pipeline.tables import table_uris
 
-    if arguments.tables is None:
-        raise UsageError("of which tables? Give --tables DIR")
     if len(arguments.words) != 1:
         raise UsageError("files TABLE: which table, such as bronze?")
-    for path in table_files(arguments.tables, arguments.words[0]):
-        print(path)
+    for uri in table_uris(arguments.tables, arguments.words[0]):
+        print(uri)
     return 0
 
 
-COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
-    "run": (run_jobs, f"run [JOB…]   carry out jobs: {', '.join(JOBS)} (default: all)"),
-    "replay-quarantine": (run_replay, "replay-quarantine   parse with other rules what could not be read"),
-    "report": (run_report, "report       the tables as one HTML file"),
-    "cluster": (run_cluster, "cluster      a Spark master and workers on this machine, to try one"),
-    "files": (run_files, "files TABLE   the files of a table, for any program that reads Parquet"),
-    "check": (run_check, "check DIR…   look for damage in journals"),
+class Command(NamedTuple):
+    run: Callable[[argparse.Namespace], int]
+    text: str
+    needs: tuple[str, ...] = ()
+    """Options without which it cannot be."""
+    takes_words: bool = False
+    takes_spark: bool = True
+
+
+NEEDED = {
+    "journal": "which journal? Give --journal DIR, that of a node (`up --journal`) or a recorder",
+    "tables": "which tables? Give --tables PLACE, a directory or a URL",
+    "rules": "which rules? Give --rules FILE",
+}
+
+COMMANDS = {
+    "run": Command(
+        run_jobs,
+        f"run [JOB…]   carry out jobs: {', '.join(JOBS)} (default: all)",
+        ("journal", "tables"),
+        True,
+    ),
+    "replay-quarantine": Command(
+        run_replay, "replay-quarantine   parse with other rules what could not be read", ("tables", "rules")
+    ),
+    "report": Command(run_report, "report       the tables as one HTML file"),
+    "cluster": Command(run_cluster, "cluster      a Spark master and workers on this machine, to try one"),
+    "files": Command(
+        run_files,
+        "files TABLE   the files of a table, for any program that reads Parquet",
+        ("tables",),
+        True,
+        False,
+    ),
+    "check": Command(run_check, "check DIR…   look for damage in journals", (), True, False),
 }
 
 
 # What people write
 
 
-def _read_spark_setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.startswith("spark."):
-        raise ConfigError(f'"{text}" is not KEY=VALUE such as spark.executor.memory=2g')
-    return key, value
-
-
-def _read_time(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f'"{text}" is not a time such as 2026-01-31T00:00Z') from None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-
-
-def _read_place(text: str) -> str:
-    """A path stays as it is written."""
-    place = directory_of(text)
-    return text if text == "" or ":/" not in text else str(place)
-
-
-def _read_memory(text: str) -> str:
-    """In Spark's words."""
-    if not re.fullmatch("[1-9][0-9]{0,8}[kmgt]b?", text.lower()):
-        raise ConfigError(f'"{text}" is not a size such as 512m or 1g')
-    return text
-
-
 def read_settings(arguments: argparse.Namespace) -> QuerySettings:
+    from hedgerow.pipeline.delta import UPKEEP, Upkeep
     from hedgerow.pipeline.options import read_options
     from hedgerow.pipeline.queries import QuerySettings, source_options
     from hedgerow.pipeline.rules import load_rules
     from hedgerow.pipeline.session import is_here
     from hedgerow.pipeline.tables import form_of
 
-    if not arguments.journal:
-        raise UsageError("which journal? Give --journal DIR, that of a node (`up --journal`) or a recorder")
-    if arguments.tables is None:
-        raise UsageError("where do the tables go? Give --tables DIR")
     if arguments.broker is not None and parse_url(arguments.broker).scheme.name not in BROKER_SCHEMES:
         raise ConfigError(f"--broker {arguments.broker}: plans are published over MQTT")
     settings = QuerySettings(
         journals=tuple(arguments.journal),
-        tables=arguments.tables.rstrip("/"),
+        tables=arguments.tables,
         rules=load_rules(arguments.rules),
         topics=tuple(arguments.topic),
         start=arguments.start,
@@ -392,6 +265,7 @@ def read_settings(arguments: argparse.Namespace) -> QuerySettings:
         plan_validity_s=arguments.plan_validity,
         share=arguments.share,
         capacity=arguments.capacity,
+        upkeep=UPKEEP if arguments.keep is None else Upkeep(rows_kept=timedelta(seconds=arguments.keep)),
     )
     # Before Spark is started for nothing.
     try:
@@ -421,7 +295,7 @@ def _look_for_journals(settings: QuerySettings) -> None:
             raise ConfigError(
                 f"{pattern} holds no journal{hint or '; name the directory that a node writes'}"
             )
-    if Path(settings.tables).exists() and not Path(settings.tables).is_dir():
+    if not is_in_store(settings.tables) and Path(settings.tables).is_file():
         raise ConfigError(f"--tables {settings.tables}: not a directory")
 
 
@@ -438,7 +312,7 @@ def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
     from hedgerow.pipeline.session import open_session
 
     print(f"starting Spark on {arguments.master}", file=sys.stderr, flush=True)
-    log = None if arguments.tables is None else Path(arguments.tables) / "_spark.log"
+    log = None if arguments.tables is None else state_of(arguments.tables) / "_spark.log"
     spark = open_session("hedgerow", arguments.master, dict(arguments.conf), log)
     try:
         yield spark

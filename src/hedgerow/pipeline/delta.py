@@ -5,9 +5,11 @@ its batch (`txn`). Delta keeps the last number of each query in the table's stat
 and the commits of others, so a batch that comes again is known for as long as the table lives.
 
 Each file has the least and the greatest value of its columns in the log, by which readers leave files out.
-The log is bounded: Delta sums it up every `CHECKPOINT_EVERY` commits, and what is older than `LOG_KEPT` and
-summed up is removed. Whoever commits also tends the table: small files become large ones (`COMPACT_EVERY`),
-and files that are no part of it any more are removed.
+The log is bounded: Delta sums it up every so many commits, and what is older than a time and summed up is
+removed. Whoever commits also tends the table (`Upkeep`): small files become large ones, files that are no
+part of it any more are removed, and, where it is asked for, so are rows that are too old.
+
+A table may be in a directory or in an object store (`places`); the names of its files are those in its log.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hedgerow.errors import HedgerowError
+from hedgerow.pipeline.places import is_in_store, location_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,21 +35,49 @@ logger = logging.getLogger(__name__)
 
 LOG = "_delta_log"
 NULL = "__HIVE_DEFAULT_PARTITION__"  # what readers take for a null in the name of a directory
-CHECKPOINT_EVERY = 100
-LOG_KEPT = "interval 12 hours"
-"""A stream that reads the table must not be further behind. Whoever opens the table lists these versions."""
-COMPACT_EVERY = 256  # versions: so many small files become one
-VACUUM_EVERY = 2_048
-VACUUM_HOURS = 24  # Files that are no part of the table any more are kept for readers, longer than the log.
-TARGET_BYTES = 64 * 1024 * 1024  # of a file that is not compacted again
 MAX_STATISTIC = 32  # characters of a text: longer ones say little more, and the log is read whole
-_PROPERTIES = {"delta.checkpointInterval": str(CHECKPOINT_EVERY), "delta.logRetentionDuration": LOG_KEPT}
+TIMES = ("received_at", "calculation_at", "at")
+"""By the first of these that a table has, rows are too old."""
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """When whoever commits tends the table. Counts are of versions."""
+
+    checkpoint_every: int = 100
+    log_kept: timedelta = timedelta(hours=12)
+    """A stream must not be further behind. Whoever opens the table lists these versions."""
+    compact_every: int = 256
+    """So many small files become one."""
+    vacuum_every: int = 2_048
+    vacuum_after: timedelta = timedelta(hours=24)
+    """Files that are no part of the table any more are kept for readers, longer than the log."""
+    target_bytes: int = 64 * 1024 * 1024
+    """Of a file that is not compacted again."""
+    rows_kept: timedelta | None = None
+    """None: for ever."""
+
+    def properties(self) -> dict[str, str]:
+        return {
+            "delta.checkpointInterval": str(self.checkpoint_every),
+            "delta.logRetentionDuration": _interval(self.log_kept),
+            # What is in no version that is still there need not be in the sums.
+            "delta.deletedFileRetentionDuration": _interval(self.log_kept),
+        }
+
+
+def _interval(time: timedelta) -> str:
+    return f"interval {time.total_seconds():.0f} seconds"
+
+
+UPKEEP = Upkeep()
 
 
 class WrittenFile(NamedTuple):
     """What an executor has written, and nobody has committed yet."""
 
     path: str
+    """Below the table."""
     bytes: int
     rows: int
     partition: list[str | None]
@@ -54,24 +88,58 @@ class WrittenFile(NamedTuple):
 class Delta:
     keeps_partition_columns = False
 
-    def __init__(self, place: Path, name: str, partition_by: tuple[str, ...] = ()) -> None:
-        self.where = place / name
+    def __init__(
+        self,
+        place: str | Path,
+        name: str,
+        partition_by: tuple[str, ...] = (),
+        upkeep: Upkeep = UPKEEP,
+    ) -> None:
+        self.name = name
+        self.where = f"{location_of(place)}/{name}"
         self._partition_by = partition_by
+        self._upkeep = upkeep
 
     def create(self, schema: pa.Schema) -> Any:
-        """Where there is none."""
+        """Where there is none; one that is there gets the columns that it lacks. HedgerowError: a column has
+        another type there."""
         from deltalake import DeltaTable
 
+        table = self._open()
+        if table is not None:
+            self._evolve(table, schema)
+            return table
         return DeltaTable.create(
-            str(self.where),
+            self.where,
             schema,
             mode="ignore",
             partition_by=list(self._partition_by),
-            configuration=_PROPERTIES,
+            configuration=self._upkeep.properties(),
         )
 
+    def _evolve(self, table: Any, schema: pa.Schema) -> None:
+        from deltalake import Schema
+
+        there = {column.name: column.type for column in table.schema().fields}
+        wanted = Schema.from_arrow(schema).fields
+        for column in wanted:
+            if column.name in there and there[column.name] != column.type:
+                raise HedgerowError(
+                    f"{self.where}: the column {column.name} is {there[column.name]} there, and not "
+                    f"{column.type}. Move the table away, and what else its job writes"
+                )
+        missing = [column for column in wanted if column.name not in there]
+        if missing:
+            table.alter.add_columns(missing)
+            table.update_incremental()
+
     def files(self) -> list[str] | None:
-        """As the table is now; None: there is no table."""
+        """As the table is now, by their names below it; None: there is no table."""
+        table = self._open()
+        return None if table is None else [self._name(uri) for uri in table.file_uris()]
+
+    def uris(self) -> list[str] | None:
+        """The same, as paths or URLs."""
         table = self._open()
         return None if table is None else list(table.file_uris())
 
@@ -104,18 +172,12 @@ class Delta:
         deltalake's errors: nothing has changed.
         """
         from deltalake import CommitProperties, Transaction
-        from deltalake.transaction import RemoveAction
 
-        table = self._open() or self.create(schema)
-        if schema is None:  # That of the table, which is there.
-            schema = table.schema()
-        now_ms = int(time.time() * 1000)
-        actions: list[Any] = [RemoveAction(self._name(path), False, now_ms) for path in removed]
-        actions += [self._add(file, now_ms, is_news=not removed) for file in written]
+        table = self.create(schema) if schema is not None else self._open()
         table.create_write_transaction(
-            actions,
+            self._actions(written, removed),
             "append",
-            schema,
+            table.schema(),
             list(self._partition_by),
             commit_properties=CommitProperties(app_transactions=[Transaction(query, batch_id)]),
         )
@@ -123,45 +185,77 @@ class Delta:
         table.update_incremental()
         self._tend(table, before, table.version())
 
+    def _actions(self, written: Iterable[WrittenFile], removed: Sequence[str]) -> list[Any]:
+        from deltalake.transaction import AddAction, RemoveAction
+
+        now_ms = int(time.time() * 1000)
+        actions: list[Any] = [RemoveAction(self._name(path), False, now_ms) for path in removed]
+        return actions + [
+            AddAction(
+                path=self._name(file.path),
+                size=file.bytes,
+                partition_values=dict(zip(self._partition_by, file.partition, strict=True)),
+                modification_time=now_ms,
+                data_change=not removed,
+                stats=file.statistics,
+            )
+            for file in written
+        ]
+
     def _tend(self, table: Any, before: int, version: int) -> None:
         """Now and then. What fails is done the next time: the rows are there."""
+        upkeep = self._upkeep
         try:
-            if version // COMPACT_EVERY > before // COMPACT_EVERY:
+            if version // upkeep.compact_every > before // upkeep.compact_every:
                 from deltalake import WriterProperties
 
                 properties = WriterProperties(compression="ZSTD")
-                table.optimize.compact(target_size=TARGET_BYTES, writer_properties=properties)
-            if version // VACUUM_EVERY > before // VACUUM_EVERY:
-                table.vacuum(VACUUM_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+                table.optimize.compact(target_size=upkeep.target_bytes, writer_properties=properties)
+                if upkeep.rows_kept is not None:
+                    self._forget(table, datetime.now(UTC) - upkeep.rows_kept)
+            if version // upkeep.vacuum_every > before // upkeep.vacuum_every:
+                hours = int(upkeep.vacuum_after / timedelta(hours=1))
+                table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
         except Exception as error:  # deltalake's have no common ancestor but this.
             logger.warning("%s could not be tended: %s", self.where, error)
 
-    def _add(self, file: WrittenFile, now_ms: int, *, is_news: bool) -> Any:
-        from deltalake.transaction import AddAction
+    def _forget(self, table: Any, before: datetime) -> None:
+        """Files all of whose rows are older, as their statistics say; no file is written anew for it."""
+        import pyarrow as pa
 
-        return AddAction(
-            path=self._name(file.path),
-            size=file.bytes,
-            partition_values=dict(zip(self._partition_by, file.partition, strict=True)),
-            modification_time=now_ms,
-            data_change=is_news,
-            stats=file.statistics,
-        )
+        found = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        newest = next((f"max.{name}" for name in TIMES if found and f"max.{name}" in found[0]), None)
+        if newest is None:
+            return
+        old = [row["path"] for row in found if row[newest] is not None and _aware(row[newest]) < before]
+        if old:
+            table.create_write_transaction(
+                self._actions((), old), "append", table.schema(), list(self._partition_by)
+            )
+            table.update_incremental()
 
     def _name(self, path: str) -> str:
-        return str(Path(path).relative_to(self.where))
+        return path.removeprefix(f"{self.where}/")
 
     def _open(self) -> Any:
         return open_delta(self.where)
 
 
-def open_delta(where: Path) -> Any:
-    """The table as it is now; None: there is none."""
-    if not is_delta(where):
-        return None
-    from deltalake import DeltaTable
+def _aware(time: datetime) -> datetime:
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
-    return DeltaTable(str(where)) if DeltaTable.is_deltatable(str(where)) else None
+
+def open_delta(where: str | Path) -> Any:
+    """The table as it is now; None: there is none."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    if not is_in_store(where) and not is_delta(where):
+        return None
+    try:
+        return DeltaTable(str(where))
+    except TableNotFoundError:
+        return None
 
 
 def statistics_of(metadata: Any) -> str:
@@ -202,5 +296,7 @@ def _bound(value: object, *, up: bool = False) -> Any:
     return None
 
 
-def is_delta(where: Path) -> bool:
-    return (where / LOG).is_dir()
+def is_delta(where: str | Path) -> bool:
+    if is_in_store(where):
+        return open_delta(where) is not None
+    return Path(where, LOG).is_dir()

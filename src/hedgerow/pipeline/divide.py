@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hedgerow.pipeline.delta import Delta, WrittenFile
+from hedgerow.pipeline.delta import UPKEEP, Delta, Upkeep, WrittenFile
 from hedgerow.pipeline.lake import Writing, to_arrow, write_files
-from hedgerow.pipeline.places import directory_of
 from hedgerow.pipeline.steps import Change, Step, load_step, make_step, store_step
 from hedgerow.pipeline.tables import check_lake_belongs, checkpoint_place, table_place
 
@@ -25,17 +24,24 @@ class Divider:
     """For `foreachBatch` of the query `query`. `divide` makes of a batch the rows of each table."""
 
     def __init__(
-        self, place: str, query: str, schemas: Mapping[str, StructType], divide: Division, files: int
+        self,
+        place: str,
+        query: str,
+        schemas: Mapping[str, StructType],
+        divide: Division,
+        files: int,
+        upkeep: Upkeep = UPKEEP,
     ) -> None:
         self._place = place
         self._query = query
         self._schemas = schemas
         self._divide = divide
         self._files = files
+        self._upkeep = upkeep
         self._steps = Path(checkpoint_place(place, f"{query}-steps"))
         check_lake_belongs(place, schemas, query)
         for name, schema in schemas.items():
-            Delta(directory_of(place), name).create(to_arrow(schema))
+            Delta(place, name, upkeep=upkeep).create(to_arrow(schema))
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         path = self._steps / f"{batch_id:012}.json"
@@ -43,7 +49,7 @@ class Divider:
         if step is None:
             step = self._prepare(rows, batch_id)
             store_step(path, step)
-        make_step(step, self._place)
+        make_step(step, self._place, self._upkeep)
         (self._steps / f"{batch_id - KEPT_STEPS:012}.json").unlink(missing_ok=True)
 
     def _prepare(self, rows: DataFrame, batch_id: int) -> Step:

@@ -5,12 +5,12 @@ their names; the driver commits the names. No row passes through the driver. A t
 leaves a file that nobody has committed, which no reader sees.
 
 A commit carries the query and the number of its batch: in Delta as the transaction of an application
-(`txn`), in Iceberg as properties of the snapshot. Whoever appends looks there first.
+(`txn`), in Iceberg as a property of the table, which stays when snapshots expire. Whoever appends looks there
+first.
 """
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from importlib import import_module
@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hedgerow.errors import HedgerowError
 from hedgerow.extras import install_command
-from hedgerow.pipeline.delta import NULL, Delta, WrittenFile, statistics_of
+from hedgerow.pipeline.delta import NULL, UPKEEP, Delta, Upkeep, WrittenFile, statistics_of
 from hedgerow.pipeline.places import directory_of
+from hedgerow.pipeline.stores import filesystem_of, make_room, sync_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,8 @@ NAMESPACE = "hedgerow"
 CATALOG = "catalog.db"
 MAX_OPEN = 32  # Clocks that jump may spread one batch over thousands of hours: each open file has buffers.
 _COMPRESSION = "zstd"
-_QUERY, _BATCH = "hedgerow.query", "hedgerow.batch"
+_BATCH = "hedgerow.batch."  # and the query: the number of its last batch
+_OLD_QUERY, _OLD_BATCH = "hedgerow.query", "hedgerow.batch"  # of snapshots, which earlier versions wrote
 _EXTRA = {"delta": "spark", "iceberg": "lake"}
 _NEEDS = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy")}
 WRITTEN = "path string, bytes long, rows long, partition array<string>, statistics string"
@@ -56,13 +58,16 @@ def append(
     name: str,
     query: str,
     partition_by: tuple[str, ...],
+    upkeep: Upkeep = UPKEEP,
 ) -> bool:
     """Commit the rows as this batch of this query; False: they are there already."""
-    table = (Delta if form == "delta" else _Iceberg)(directory_of(place), name, partition_by)
+    table = _table(form, place, name, partition_by, upkeep)
     if table.has(query, batch_id):
         return False
-    writing = Writing(str(table.where), partition_by, table.keeps_partition_columns, f"{batch_id:08}")
-    table.commit(write_files(rows, writing), to_arrow(rows.schema), query, batch_id)
+    schema = to_arrow(rows.schema)
+    table.create(schema)  # Before its files: what has files and no log is a table of an earlier version.
+    writing = Writing(table.where, partition_by, table.keeps_partition_columns, f"{batch_id:08}")
+    table.commit(write_files(rows, writing), None, query, batch_id)
     return True
 
 
@@ -72,8 +77,16 @@ def write_files(rows: DataFrame, writing: Writing) -> list[WrittenFile]:
 
 
 def files_of(form: str, place: str, name: str) -> list[str] | None:
-    """The files of a table as it is now; None: there is no such table."""
-    return (Delta if form == "delta" else _Iceberg)(directory_of(place), name, ()).files()
+    """The files of a table as it is now, as paths or URLs; None: there is no such table."""
+    return _table(form, place, name).uris()
+
+
+def _table(
+    form: str, place: str, name: str, partition_by: tuple[str, ...] = (), upkeep: Upkeep = UPKEEP
+) -> Delta | Iceberg:
+    if form == "delta":
+        return Delta(place, name, partition_by, upkeep)
+    return Iceberg(directory_of(place), name, partition_by)
 
 
 class Writing(NamedTuple):
@@ -123,30 +136,31 @@ class _File:
     def __init__(self, writing: Writing, values: tuple[Any, ...], schema: pa.Schema) -> None:
         from pyarrow.parquet import ParquetWriter
 
+        self._where = writing.where
         self._values = values
         pairs = zip(writing.partition_by, values, strict=True)
-        directory = Path(
-            writing.where, *(f"{name}={NULL if value is None else value}" for name, value in pairs)
-        )
-        directory.mkdir(parents=True, exist_ok=True)
+        parts = [f"{name}={NULL if value is None else value}" for name, value in pairs]
         # A task may run twice at the same time: never one name for both.
-        self._path = directory / f"{writing.prefix}-{uuid.uuid4().hex}.parquet"
-        self.writer = ParquetWriter(self._path, schema, compression=_COMPRESSION)
+        self._name = "/".join([*parts, f"{writing.prefix}-{uuid.uuid4().hex}.parquet"])
+        make_room(self._where, self._name)
+        self._out = filesystem_of(self._where).open_output_stream(self._name)
+        self._footers: list[Any] = []
+        self.writer = ParquetWriter(
+            self._out, schema, compression=_COMPRESSION, metadata_collector=self._footers
+        )
 
     def close(self) -> pa.RecordBatch:
         import pyarrow as pa
-        from pyarrow.parquet import read_metadata
 
         self.writer.close()
+        size = self._out.tell()
+        self._out.close()
         # The commit is durable, so what it names has to be before.
-        for path in (self._path, self._path.parent):
-            descriptor = os.open(path, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
-        metadata = read_metadata(self._path)
+        sync_file(self._where, self._name)
+        [metadata] = self._footers
         row = {
-            "path": str(self._path),
-            "bytes": self._path.stat().st_size,
+            "path": self._name,
+            "bytes": size,
             "rows": metadata.num_rows,
             "partition": [None if value is None else str(value) for value in self._values],
             "statistics": statistics_of(metadata),
@@ -178,33 +192,45 @@ def _uri(path: str | Path) -> str:
     return f"file://{path}"
 
 
-class _Iceberg:
+class Iceberg:
     keeps_partition_columns = True
 
     def __init__(self, place: Path, name: str, partition_by: tuple[str, ...]) -> None:
-        self.where = place / name
+        self.where = str(place / name)
         self._partition_by = partition_by
         self._catalog = open_catalog(place)
         self._identifier = (NAMESPACE, name)
 
-    def files(self) -> list[str] | None:
+    def uris(self) -> list[str] | None:
         table = self._open()
         return None if table is None else [task.file.file_path for task in table.scan().plan_files()]
 
     def has(self, query: str, batch_id: int) -> bool:
         table = self._open()
-        for snapshot in reversed([] if table is None else table.metadata.snapshots):
-            properties = snapshot.summary.additional_properties
-            if properties.get(_QUERY) == query:
-                return int(properties[_BATCH]) >= batch_id
-        return False
+        if table is None:
+            return False
+        last = table.metadata.properties.get(_BATCH + query)
+        if last is not None:
+            return int(last) >= batch_id
+        found = (snapshot.summary.additional_properties for snapshot in reversed(table.metadata.snapshots))
+        return any(each.get(_OLD_QUERY) == query and int(each[_OLD_BATCH]) >= batch_id for each in found)
 
-    def commit(self, written: list[WrittenFile], schema: pa.Schema, query: str, batch_id: int) -> None:
-        table = self._open() or self._create(schema)
-        properties = {_QUERY: query, _BATCH: str(batch_id)}
-        paths = [_uri(file.path) for file in written]
-        if paths:
-            table.add_files(paths, properties, check_duplicate_files=False)
+    def create(self, schema: pa.Schema) -> None:
+        """Where there is none; one that is there gets the columns that it lacks."""
+        table = self._open()
+        if table is None:
+            self._create(schema)
+            return
+        with table.update_schema() as columns:
+            columns.union_by_name(schema)
+
+    def commit(self, written: list[WrittenFile], schema: None, query: str, batch_id: int) -> None:
+        """Files and number in one step: a number in a snapshot would go with the snapshots that expire."""
+        with self._open().transaction() as change:
+            if written:
+                paths = [_uri(f"{self.where}/{file.path}") for file in written]
+                change.add_files(paths, check_duplicate_files=False)
+            change.set_properties({_BATCH + query: str(batch_id)})
 
     def _open(self) -> Any:
         from pyiceberg.exceptions import NoSuchTableError

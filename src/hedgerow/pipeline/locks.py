@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 
 from hedgerow.errors import HedgerowError, reason_of
-from hedgerow.pipeline.places import directory_of
+from hedgerow.pipeline.places import state_of
 from hedgerow.pipeline.tables import CHECKPOINTS
 
 PATIENCE_S = 5.0  # A driver that was told to stop may still be ending.
@@ -22,7 +22,7 @@ class Lock:
     """
 
     def __init__(self, place: str, job: str, patience_s: float = PATIENCE_S) -> None:
-        path = directory_of(place) / CHECKPOINTS / f"{job}.lock"
+        path = state_of(place) / CHECKPOINTS / f"{job}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

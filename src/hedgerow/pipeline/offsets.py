@@ -93,6 +93,22 @@ def starting_positions(found: Mapping[str, JournalReader], options: ReadOptions)
     return {journal: _starting_position(reader, options) for journal, reader in found.items()}
 
 
+def read_until(found: Mapping[str, JournalReader], options: ReadOptions) -> Positions:
+    """Where `read` ends: there, or where the journal ends."""
+    asked = options.ending_position
+    ends = end_positions(found)
+    if asked == LATEST:
+        return ends
+    if asked == EARLIEST:
+        return {journal: reader.first_position for journal, reader in found.items()}
+    assert not isinstance(asked, str)
+    names = {journal: (journal, str(reader.directory)) for journal, reader in found.items()}
+    return {
+        journal: min([ends[journal], *(asked[name] for name in names[journal] if name in asked)])
+        for journal in ends
+    }
+
+
 def joining_position(reader: JournalReader, options: ReadOptions) -> int:
     """Where a journal begins that appears while a query is running: with `latest` at its first message, as
     all of it has come since the query began."""

@@ -27,7 +27,7 @@ MAX_POSITION = 2**63 - 1
 
 READ_OPTIONS = (
     "journals", "topics", "columns", "startingPosition", "startingTime", "rowsPerBatch", "rowsPerPartition",
-    "reader", "gaps", "missingJournals",
+    "reader", "gaps", "missingJournals", "endingPosition", "endingTime",
 )  # fmt: skip
 WRITE_OPTIONS = (
     "broker", "query", "username", "password", "caFile", "certFile", "keyFile", "insecure", "invalid",
@@ -50,6 +50,10 @@ class ReadOptions:
     starting_position: str | Mapping[str, int] = EARLIEST
     """`earliest`, `latest`, or positions by a journal's id or directory (absolute)."""
     starting_time: float | None = None
+    ending_position: str | Mapping[str, int] = LATEST
+    """Of `read`, as `starting_position`; this one is not read any more."""
+    ending_time: float | None = None
+    """Nor is what was received then or later."""
     rows_per_batch: int = ROWS_PER_BATCH
     """Positions in a micro-batch, over all journals, whether or not their topics match."""
     rows_per_partition: int | None = None
@@ -66,16 +70,21 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     """ConfigError: an option that is unknown or cannot be used, and what it takes."""
     given = {name.lower(): value for name, value in options.items()}
     check_names(given, READ_OPTIONS)
-    starting_position = _starting_position(given.get("startingposition", EARLIEST))
-    starting_time = _time(given["startingtime"]) if "startingtime" in given else None
+    starting_position = _position("startingPosition", given, EARLIEST)
+    starting_time = _time("startingTime", given)
     if starting_time is not None and "startingposition" in given:
         raise ConfigError("options startingPosition and startingTime: give one of them")
+    columns = _columns(given.get("columns"))
+    if "endingtime" in given and "received_at" not in columns:
+        raise ConfigError("option endingTime needs received_at among the columns")
     return ReadOptions(
         journals=_journals(given),
         topics=_topics(given.get("topics")),
-        columns=_columns(given.get("columns")),
+        columns=columns,
         starting_position=starting_position,
         starting_time=starting_time,
+        ending_position=_position("endingPosition", given, LATEST),
+        ending_time=_time("endingTime", given),
         rows_per_batch=_count(given, "rowsPerBatch") or ROWS_PER_BATCH,
         rows_per_partition=_count(given, "rowsPerPartition"),
         reader=_reader(given.get("reader")),
@@ -182,19 +191,20 @@ def _columns(text: str | None) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _starting_position(text: str) -> str | dict[str, int]:
+def _position(option: str, given: Mapping[str, str], default: str) -> str | dict[str, int]:
+    text = given.get(option.lower(), default)
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     takes = f'it takes {EARLIEST}, {LATEST} or JSON such as {{"/data/journal": 1000}}'
     try:
         positions = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"option startingPosition is {text!r}: {takes}") from error
+        raise ConfigError(f"option {option} is {text!r}: {takes}") from error
     if not isinstance(positions, dict):
-        raise ConfigError(f"option startingPosition is {text!r}: {takes}")
+        raise ConfigError(f"option {option} is {text!r}: {takes}")
     for name, position in positions.items():
         if not is_position(position):
-            raise ConfigError(f"option startingPosition has {position!r} for {name}: not a position")
+            raise ConfigError(f"option {option} has {position!r} for {name}: not a position")
     return {str(directory_of(name)) if "/" in name else name: number for name, number in positions.items()}
 
 
@@ -202,12 +212,15 @@ def is_position(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_POSITION
 
 
-def _time(text: str) -> float:
+def _time(option: str, given: Mapping[str, str]) -> float | None:
+    text = given.get(option.lower())
+    if text is None:
+        return None
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"option startingTime is {text!r}: it takes ISO 8601, such as 2026-11-15T06:30:00Z"
+            f"option {option} is {text!r}: it takes ISO 8601, such as 2026-11-15T06:30:00Z"
         ) from error
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 

@@ -16,29 +16,31 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from pyspark.sql import functions as sql
 
 from hedgerow.errors import ConfigError, HedgerowError
-from hedgerow.pipeline.delta import Delta
-from hedgerow.pipeline.divide import Divider
+from hedgerow.pipeline.delta import UPKEEP, Delta, Upkeep
+from hedgerow.pipeline.divide import Divider, query_life
 from hedgerow.pipeline.gaps import GAPS
 from hedgerow.pipeline.jobs import anomalies, hot, ingest, quality, readings
 from hedgerow.pipeline.jobs.anomalies import AnomalySettings
 from hedgerow.pipeline.kept_connection import KeptConnection
-from hedgerow.pipeline.places import directory_of
+from hedgerow.pipeline.places import location_of, state_of
 from hedgerow.pipeline.plan import VALIDITY_S, Planner
 from hedgerow.pipeline.rules import Rules
 from hedgerow.pipeline.sorting import Sorter, struct
 from hedgerow.pipeline.source import columns_schema
 from hedgerow.pipeline.tables import (
+    append,
+    check_lake_belongs,
     checkpoint_place,
     read_growth,
     read_table,
     read_table_stream,
+    replace_table,
     table_place,
 )
 
@@ -79,6 +81,7 @@ class QuerySettings:
     """By how much a sensor's clock may be ahead, and still be believed."""
     share: float = hot.SHARE
     capacity: int | None = None
+    upkeep: Upkeep = UPKEEP
 
     @cached_property
     def publish(self) -> KeptConnection | None:
@@ -97,7 +100,7 @@ def source_options(settings: QuerySettings, job: str, columns: tuple[str, ...] =
     options = {
         "journals": json.dumps(settings.journals),
         "reader": reader_name(settings.tables, job),
-        "gaps": str(directory_of(settings.tables) / GAPS),
+        "gaps": str(state_of(settings.tables) / GAPS),
         "missingJournals": "ignore" if settings.ignore_missing else "fail",
     }
     if settings.topics:
@@ -113,7 +116,7 @@ def source_options(settings: QuerySettings, job: str, columns: tuple[str, ...] =
 
 def reader_name(tables: str, job: str) -> str:
     """Under which a journal knows what was taken: another directory of tables is another reader."""
-    return f"hedgerow-{job}-{crc32(str(directory_of(tables)).encode()):08x}"
+    return f"hedgerow-{job}-{crc32(location_of(tables).encode()):08x}"
 
 
 def bronze_stream(spark: SparkSession, settings: QuerySettings, job: str) -> DataFrame:
@@ -127,14 +130,16 @@ def bronze_stream(spark: SparkSession, settings: QuerySettings, job: str) -> Dat
 
 
 def start_ingest(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
-    writer = ingest.write_bronze(messages(spark, settings, "ingest"), settings.tables, settings.form)
+    source = messages(spark, settings, "ingest")
+    writer = ingest.write_bronze(source, settings.tables, settings.form, settings.upkeep)
     return [start(writer, "ingest", settings)]
 
 
 def start_readings(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
     """One query for both tables: a message is in exactly one of them."""
     schema = ingest.bronze_schema(columns_schema())
-    sorter = Sorter(spark, settings.tables, schema, spark.sparkContext.defaultParallelism)
+    cores = spark.sparkContext.defaultParallelism
+    sorter = Sorter(spark, settings.tables, schema, cores, settings.upkeep)
     parsed = readings.parse(bronze_stream(spark, settings, "readings"), settings.rules, settings.ahead_s)
     writer = parsed.writeStream.foreachBatch(sorter.sort)
     writer = writer.option("checkpointLocation", checkpoint_place(settings.tables, "readings"))
@@ -146,9 +151,8 @@ def start_anomalies(spark: SparkSession, settings: QuerySettings) -> list[Stream
     _check_version(settings.tables)
     tables = {"anomalies": anomalies.ANOMALY_SCHEMA, "late": anomalies.LATE_SCHEMA}
     schemas = {name: struct(schema) for name, schema in tables.items()}
-    divider = Divider(
-        settings.tables, "anomalies", schemas, _divided_by_time, spark.sparkContext.defaultParallelism
-    )
+    cores = spark.sparkContext.defaultParallelism
+    divider = Divider(settings.tables, "anomalies", schemas, _divided_by_time, cores, settings.upkeep)
     stream = read_growth(spark, settings.tables, "readings", struct(readings.READING_SCHEMA))
     judged = anomalies.anomalies(stream, AnomalySettings(settings.rules.watches, settings.late_s))
     counted = judged.observe("late", sql.count_if("is_late").alias("rows"))
@@ -159,7 +163,7 @@ def start_anomalies(spark: SparkSession, settings: QuerySettings) -> list[Stream
 
 def _check_version(tables: str) -> None:
     """The job `anomalies` of an earlier version had a row for each reading, and other state."""
-    delta, checkpoint = Delta(directory_of(tables), "anomalies"), checkpoint_place(tables, "anomalies")
+    delta, checkpoint = Delta(tables, "anomalies"), checkpoint_place(tables, "anomalies")
     if delta.files() is not None and "kind" not in delta.spark_schema().names:
         raise HedgerowError(
             f"{delta.where} is a table of an earlier version. Move it, {table_place(tables, 'late')}, "
@@ -174,7 +178,7 @@ def _divided_by_time(judged: DataFrame) -> Mapping[str, DataFrame]:
 
 def start_hot(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
     source = messages(spark, settings, "hot", ("broker", "topic", "received_at"))
-    checkpoint, table = checkpoint_place(settings.tables, "hot"), table_place(settings.tables, "hot")
+    check_lake_belongs(settings.tables, ("hot",), "hot")
     planner = None
     if settings.publish is not None:
         planner = Planner(settings.publish, settings.plan_for, settings.plan_validity_s)
@@ -182,8 +186,9 @@ def start_hot(spark: SparkSession, settings: QuerySettings) -> list[StreamingQue
     def handle(counts: DataFrame, batch_id: int) -> None:
         ranked = hot.hot_topics(counts, settings.share, settings.capacity).persist()
         try:
-            # A batch that comes again replaces what it wrote.
-            ranked.coalesce(1).write.mode("overwrite").parquet(f"{table}/batch={batch_id}")
+            query = f"hot/{query_life(spark)}"
+            rows, upkeep = ranked.coalesce(1), settings.upkeep
+            append(rows, batch_id, settings.tables, "hot", form="delta", query=query, upkeep=upkeep)
             if planner is not None:
                 planner.publish_plans(ranked, batch_id)
         finally:
@@ -193,12 +198,9 @@ def start_hot(spark: SparkSession, settings: QuerySettings) -> list[StreamingQue
     late_s = hot.LATE_S if settings.every_s is not None else CATCH_UP_LATE_S
     counts = hot.topic_counts(source, late_s=late_s)
     writer = counts.writeStream.foreachBatch(handle).outputMode("append")
-    if Path(table).exists() and not Path(checkpoint).exists():
-        raise HedgerowError(
-            f"{table} has the rows of an earlier query, whose checkpoint {checkpoint} is gone: "
-            f"its batches would be replaced. Bring the checkpoint back, or move {table} away"
-        )
-    return [start(writer.option("checkpointLocation", checkpoint), "hot", settings)]
+    return [
+        start(writer.option("checkpointLocation", checkpoint_place(settings.tables, "hot")), "hot", settings)
+    ]
 
 
 def start(writer: DataStreamWriter, name: str, settings: QuerySettings) -> StreamingQuery:
@@ -215,7 +217,7 @@ def summarise_quality(spark: SparkSession, settings: QuerySettings) -> None:
     deliveries = quality.deliveries(bronze).persist()
     try:
         for name, rows in (("quality", quality.summarise(deliveries)), ("gaps", quality.gaps(deliveries))):
-            rows.coalesce(1).write.mode("overwrite").parquet(table_place(settings.tables, name))
+            replace_table(rows, settings.tables, name)
     finally:
         deliveries.unpersist()
 

@@ -55,11 +55,10 @@ def replay_quarantine(
     try:
         schema = ingest.bronze_schema(columns_schema())
         sorter = Sorter(spark, place, schema, spark.sparkContext.defaultParallelism)
-        old = sorter.table(QUARANTINE)
         is_asked = _received(start, end)
         # Files are replaced whole: what of them is not asked for stays as it is.
-        files = files_of(old.where(is_asked))
-        held = spark.read.schema(old.schema).parquet(*files) if files else old.limit(0)
+        files = files_of(sorter.rows(QUARANTINE).where(is_asked))
+        held = sorter.rows(QUARANTINE, files)
         candidates = held.where(is_asked).select(*schema.names)
         if from_bronze:
             bronze = read_table(spark, place, "bronze", form, schema).where(is_asked)

@@ -21,7 +21,7 @@ from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.gaps import GAPS, read_gaps
 from hedgerow.pipeline.locks import Lock
-from hedgerow.pipeline.places import directory_of
+from hedgerow.pipeline.places import state_of
 from hedgerow.pipeline.progress import Progress, QueryWatch
 from hedgerow.pipeline.queries import OF_JOURNALS, STREAMS, SUMMARIES, QuerySettings
 
@@ -51,7 +51,7 @@ class Runner:
         self._settings = settings
         self._tell = tell
         self._told: dict[str, Progress] = {}
-        self._tables = directory_of(settings.tables)
+        self._state = state_of(settings.tables)
         self._to_publish: dict[str, Progress] = {}
         self._publish_at = 0.0
         self._is_mute = False
@@ -210,10 +210,10 @@ class Runner:
         if before is not None and replace(before, unreadable=0) == news:
             return
         if news.behind is not None:  # It reads journals.
-            gaps = read_gaps(str(self._tables / GAPS))
+            gaps = read_gaps(str(self._state / GAPS))
             news = replace(news, unreadable=sum(gap.end - gap.start for gap in gaps))
         self._told[news.job] = news
-        progress.store(news, self._tables)
+        progress.store(news, self._state)
         self._tell(news)
         self._to_publish[news.job] = news
         is_late = time.monotonic() >= self._publish_at

@@ -14,21 +14,21 @@ Beside the checkpoint of the query, in `_checkpoints/readings-steps`, are
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType, StructField, StructType
 
 from hedgerow.pipeline import seen
-from hedgerow.pipeline.delta import Delta, WrittenFile
+from hedgerow.pipeline.delta import UPKEEP, Delta, Upkeep, WrittenFile
 from hedgerow.pipeline.divide import query_life
+from hedgerow.pipeline.growth import FILE
 from hedgerow.pipeline.jobs import readings
 from hedgerow.pipeline.lake import Writing, to_arrow, write_files
-from hedgerow.pipeline.places import directory_of
 from hedgerow.pipeline.seen import Seen
 from hedgerow.pipeline.steps import Change, Step, is_possible, load_step, make_step, store_step
 from hedgerow.pipeline.tables import check_lake_belongs, checkpoint_place, read_table, table_place
@@ -58,13 +58,26 @@ def quarantine_schema(bronze: StructType) -> StructType:
 
 
 class Sorter:
-    """Of the tables below `place`; one at a time. `files`: at most so many of a table in one batch."""
+    """Of the tables below `place`; one at a time. `files`: at most so many of a table in one batch. Every
+    `fold_every` batches their ids become one file, and of `kept_steps` batches the steps are kept."""
 
-    def __init__(self, spark: SparkSession, place: str, bronze: StructType, files: int) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        place: str,
+        bronze: StructType,
+        files: int,
+        upkeep: Upkeep = UPKEEP,
+        fold_every: int = FOLD_EVERY,
+        kept_steps: int = KEPT_STEPS,
+    ) -> None:
         self.place = place
         self.seen = Seen()
         self._spark = spark
         self._files = files
+        self._upkeep = upkeep
+        self._fold_every = fold_every
+        self._kept_steps = kept_steps
         self._steps = Path(checkpoint_place(place, "readings-steps"))
         self._last = -1
         self._bronze = bronze.names
@@ -82,7 +95,7 @@ class Sorter:
         if step is None or not is_possible(step, self.place):
             step = self._prepare(parsed, batch_id)
             store_step(path, step)
-        make_step(step, self.place)
+        make_step(step, self.place, self._upkeep)
         self._remember(batch_id)
 
     def table(self, name: str) -> DataFrame:
@@ -96,7 +109,8 @@ class Sorter:
         rows = parsed.persist()
         try:
             ids = readings.words(rows).drop("copies").toArrow()
-            refused = readings.quarantine_of(rows, self._bronze).unionByName(kept)
+            refused = readings.quarantine_of(rows, self._bronze)
+            refused = refused.unionByName(kept.select(*refused.columns))
             changes = {
                 QUARANTINE: Change(self._write(refused, QUARANTINE, REPLAY), list(replaced)),
                 READINGS: Change(self._write(readings.readings_of(rows), READINGS, REPLAY), []),
@@ -130,8 +144,8 @@ class Sorter:
         refused = readings.quarantine_of(rows, self._bronze)
         replaced = [] if moved is None else self._files_with(moved)
         if replaced and moved is not None:
-            left = self._read(QUARANTINE, replaced).join(sql.broadcast(moved), on=_ID, how="left_anti")
-            refused = refused.unionByName(left)
+            kept = self.rows(QUARANTINE, replaced).join(sql.broadcast(moved), on=_ID, how="left_anti")
+            refused = refused.unionByName(kept.select(*refused.columns))
         changes = {
             QUARANTINE: Change(self._write(refused, QUARANTINE, prefix), replaced),
             READINGS: Change(self._write(readings.readings_of(rows), READINGS, prefix), []),
@@ -144,21 +158,21 @@ class Sorter:
         """The files of quarantine that have these messages."""
         if moved.isEmpty():
             return []
-        files = self._table(QUARANTINE).files() or []
-        return files_of(self._read(QUARANTINE, files).join(sql.broadcast(moved), on=_ID, how="left_semi"))
+        return files_of(self.rows(QUARANTINE).join(sql.broadcast(moved), on=_ID, how="left_semi"))
 
-    def _read(self, name: str, files: list[str]) -> DataFrame:
-        schema = self._schemas[name]
-        if not files:
-            return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(*files)
+    def rows(self, name: str, files: list[str] | None = None) -> DataFrame:
+        """Of a table, or of these files of it, with the column `FILE`."""
+        source = self._spark.read.format("hedgerow-table").option("withFile", "true")
+        if files is not None:
+            source = source.option("files", json.dumps(files))
+        return source.load(table_place(self.place, name))
 
     def _write(self, rows: DataFrame, name: str, prefix: str) -> list[WrittenFile]:
         rows = rows.select(*self._schemas[name].names).coalesce(self._files)
         return write_files(rows, Writing(table_place(self.place, name), (), False, prefix))
 
     def _table(self, name: str) -> Delta:
-        return Delta(directory_of(self.place), name)
+        return Delta(self.place, name, upkeep=self._upkeep)
 
     # What is known from before
 
@@ -180,7 +194,7 @@ class Sorter:
             return
         self._last = batch_id
         self._add_ids(self._steps / f"{batch_id:012}.parquet", batch_id)
-        if batch_id % FOLD_EVERY == FOLD_EVERY - 1:
+        if batch_id % self._fold_every == self._fold_every - 1:
             self._fold()
 
     def _add_ids(self, path: Path, batch_id: int) -> None:
@@ -196,7 +210,9 @@ class Sorter:
                 path.unlink()
         for path in self._steps.glob("[0-9]*"):
             number = int(path.stem)
-            if number <= self._last and (path.suffix == ".parquet" or number <= self._last - KEPT_STEPS):
+            if number <= self._last and (
+                path.suffix == ".parquet" or number <= self._last - self._kept_steps
+            ):
                 path.unlink()
 
     def _finish_replay(self) -> None:
@@ -205,7 +221,7 @@ class Sorter:
         if step is None:
             return
         if is_possible(step, self.place):
-            make_step(step, self.place)
+            make_step(step, self.place, self._upkeep)
             self._add_ids(ids, max(self._last, 0))
             self._fold()
         path.unlink()
@@ -213,6 +229,5 @@ class Sorter:
 
 
 def files_of(rows: DataFrame) -> list[str]:
-    """That have these rows."""
-    found = rows.select(sql.input_file_name().alias("file")).distinct().collect()
-    return sorted(unquote(urlsplit(row.file).path) for row in found)
+    """That have these rows, of `Sorter.rows`."""
+    return sorted(row[FILE] for row in rows.select(FILE).distinct().collect())

@@ -17,6 +17,7 @@ and commits are asked for in one process beside the driver, `read` in the execut
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -46,9 +48,11 @@ from pyspark.sql.types import (
 from hedgerow.errors import ConfigError, HedgerowError, reason_of
 from hedgerow.journal import Gap, JournalReader, store_committed
 from hedgerow.pipeline import offsets
+from hedgerow.pipeline.filters import TakesFilters
 from hedgerow.pipeline.gaps import report_gap
 from hedgerow.pipeline.offsets import Positions, Range
-from hedgerow.pipeline.options import ALL_COLUMNS, ReadOptions, read_options
+from hedgerow.pipeline.options import ALL_COLUMNS, LATEST, ReadOptions, read_options
+from hedgerow.pipeline.wanted import EVERYTHING, Wanted, wanted_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -86,7 +90,10 @@ class HedgerowDataSource(DataSource):
         return SparkJournalReader(self._read_options(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return SparkJournalStreamReader(self._read_options(schema))
+        options = self._read_options(schema)
+        if options.ending_time is not None or options.ending_position != LATEST:
+            raise ConfigError("options endingPosition and endingTime are for read: a stream has no end")
+        return SparkJournalStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from hedgerow.pipeline.sink import BatchPublisher
@@ -108,21 +115,34 @@ class HedgerowDataSource(DataSource):
         return options
 
 
-class SparkJournalReader(DataSourceReader):
-    """All that is there when the query is planned, from the starting position."""
+class SparkJournalReader(TakesFilters, DataSourceReader):
+    """All that is there when the query is planned, between the positions and times that are asked for."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._wanted = Wanted(until=math.inf if options.ending_time is None else options.ending_time)
+
+    def take_filters(self, filters: list[Filter]) -> list[Filter]:
+        """What no journal, position, time or topic of can be wanted is not read; Spark looks at the rest."""
+        self._wanted = wanted_of(filters, self._wanted, self._options.topics)
+        return filters
 
     def partitions(self) -> list[InputPartition]:
         found = offsets.find(self._options.journals)
         if not found:
             raise HedgerowError(f"no journal in {', '.join(self._options.journals)}")
         starts = offsets.starting_positions(found, self._options)
-        return _parts(starts, offsets.end_positions(found), found, self._options)
+        ends = offsets.read_until(found, self._options)
+        wanted = self._wanted
+        if wanted.journals is not None:
+            starts = {journal: start for journal, start in starts.items() if journal in wanted.journals}
+        starts = {journal: max(start, wanted.first) for journal, start in starts.items()}
+        ends = {journal: min(end, wanted.end) for journal, end in ends.items()}
+        return _parts(starts, ends, found, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        return _read(partition, self._options)
+        for batch in _read(partition, self._options, self._wanted):
+            yield _before(batch, self._options.ending_time)
 
 
 class SparkJournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -208,13 +228,26 @@ def _parts(
     return [InputPartition(gathered) for gathered in offsets.gather(parts, rows)]
 
 
-def _read(partition: InputPartition, options: ReadOptions) -> Iterator[RecordBatch]:
+def _before(batch: RecordBatch, time: float | None) -> RecordBatch:
+    """What was received then or later is left out."""
+    if time is None:
+        return batch
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    bound = pa.scalar(round(time * 1e6), pa.int64()).cast(batch.schema.field("received_at").type)
+    return batch.filter(pc.less(batch["received_at"], bound))
+
+
+def _read(
+    partition: InputPartition, options: ReadOptions, wanted: Wanted = EVERYTHING
+) -> Iterator[RecordBatch]:
     """`value` is None where there are no partitions at all: Spark then asks for one."""
     for part in partition.value or ():
-        yield from _read_range(part, options)
+        yield from _read_range(part, options, wanted)
 
 
-def _read_range(part: Range, options: ReadOptions) -> Iterator[RecordBatch]:
+def _read_range(part: Range, options: ReadOptions, wanted: Wanted) -> Iterator[RecordBatch]:
     reader = JournalReader(Path(part.directory))
     if reader.journal_id != part.journal or reader.end_position < part.end:
         # Planned a moment ago, beside the driver.
@@ -228,7 +261,13 @@ def _read_range(part: Range, options: ReadOptions) -> Iterator[RecordBatch]:
 
     columns = [name for name in options.columns if name != "journal"]
     batches = reader.batches(
-        part.start, part.end, columns or ["position"], topic_filters=options.topics, on_gap=on_gap
+        part.start,
+        part.end,
+        columns or ["position"],
+        topic_filters=wanted.topics or options.topics,
+        on_gap=on_gap,
+        since=wanted.since,
+        until=wanted.until,
     )
     if "journal" not in options.columns:
         yield from batches

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hedgerow.errors import HedgerowError
-from hedgerow.pipeline.delta import Delta, WrittenFile
+from hedgerow.pipeline.delta import UPKEEP, Delta, Upkeep, WrittenFile
 from hedgerow.pipeline.files import replace_text
-from hedgerow.pipeline.places import directory_of
 
 
 class Change(NamedTuple):
@@ -65,16 +64,16 @@ def is_possible(step: Step, place: str) -> bool:
     """Or has a table that has not heard of the step lost a file that it is to replace, to whoever else tends
     the table? Then the step has not begun, and is to be prepared anew."""
     for name, change in step.changes.items():
-        table = Delta(directory_of(place), name)
+        table = Delta(place, name)
         if change.removed and not table.has(step.query, step.batch):
             return set(change.removed) <= set(table.files() or ())
     return True
 
 
-def make_step(step: Step, place: str) -> None:
+def make_step(step: Step, place: str, upkeep: Upkeep = UPKEEP) -> None:
     """Tell the tables. HedgerowError: one has not taken it, and why; it may be made again."""
     for name, change in step.changes.items():
-        table = Delta(directory_of(place), name)
+        table = Delta(place, name, upkeep=upkeep)
         if (change.added or change.removed) and not table.has(step.query, step.batch):
             try:
                 table.commit(change.added, None, step.query, step.batch, change.removed)

@@ -1,4 +1,5 @@
-"""Tables below one directory, as Parquet, Delta or Iceberg; a batch that is run again is in them once.
+"""Tables below one place, as Delta, Parquet or Iceberg; a batch that is run again is in them once. The place
+is a directory, or for Delta a URL of an object store.
 
 Parquet goes through Spark's own streaming file sink, which lists the files of each batch in
 `_spark_metadata`; who reads the table through Spark sees only what is listed. For Delta and Iceberg the
@@ -10,6 +11,7 @@ without a commit are never read.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import lake
-from hedgerow.pipeline.delta import Delta, is_delta
-from hedgerow.pipeline.places import directory_of
+from hedgerow.pipeline.delta import UPKEEP, Delta, Upkeep, is_delta
+from hedgerow.pipeline.places import directory_of, is_in_store, location_of, state_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +31,7 @@ FORMS = ("parquet", "delta", "iceberg")
 CHECKPOINTS = "_checkpoints"
 COMPRESSION = "zstd"
 MAX_FILES = 1_000  # of a table, in one batch of who reads it as a stream
+REPLACED = "replaced"  # of tables that are calculated anew each time
 _METADATA = "_spark_metadata"
 
 
@@ -51,8 +54,11 @@ def read_table(
     files = lake.files_of(form, place, name)
     if files is None:
         raise _no_table(place, name)
+    if is_in_store(place):
+        rows = spark.read.format("hedgerow-table").load(where)
+        return rows if schema is None else rows.select(*schema.names)
     if schema is None and form == "delta":
-        schema = Delta(directory_of(place), name).spark_schema()
+        schema = Delta(place, name).spark_schema()
     if not files and schema is None:
         raise HedgerowError(f"the table {name} below {place} is empty: reading it needs a schema")
     if not files:
@@ -82,8 +88,8 @@ def read_growth(
     spark: SparkSession, place: str, name: str, schema: StructType, partition_by: Sequence[str] = ()
 ) -> DataFrame:
     """What is added to a Delta table, as a stream; it is made where there is none yet."""
-    Delta(directory_of(place), name, tuple(partition_by)).create(lake.to_arrow(schema))
-    rows = spark.readStream.format("hedgerow-table").option("path", table_place(place, name)).load()
+    Delta(place, name, tuple(partition_by)).create(lake.to_arrow(schema))
+    rows = spark.readStream.format("hedgerow-table").load(table_place(place, name))
     return rows.select(*schema.names)
 
 
@@ -96,6 +102,7 @@ def write_table(
     query: str,
     partition_by: Sequence[str] = (),
     files: int | None = None,
+    upkeep: Upkeep = UPKEEP,
 ) -> DataStreamWriter:
     """The query that appends a stream to a table, each row once; choose a trigger and start it.
 
@@ -107,14 +114,15 @@ def write_table(
     checkpoint = checkpoint_place(place, query)
     few = rows.coalesce(files or rows.sparkSession.sparkContext.defaultParallelism)
     writer = few.writeStream.queryName(query).option("checkpointLocation", checkpoint)
+    where = table_place(place, name)
+    if form != "delta" and is_in_store(place):
+        raise HedgerowError(f"{where}: a table in a store has the form delta, not {form}")
     if form != "parquet":
-        if has_sink_list(Path(table_place(place, name))):
-            where = table_place(place, name)
+        if has_sink_list(Path(where)):
             raise HedgerowError(f"{where} is a table of Parquet: go on with --form parquet, or move it away")
         if form == "delta":
             check_lake_belongs(place, (name,), query)
-        return writer.foreachBatch(_committer(place, name, form, query, partition_by))
-    where = table_place(place, name)
+        return writer.foreachBatch(_committer(place, name, form, query, tuple(partition_by), upkeep))
     _check_belongs(Path(where), Path(checkpoint), query)
     writer = writer.format("parquet").outputMode("append").option("compression", COMPRESSION)
     return (writer.partitionBy(*partition_by) if partition_by else writer).option("path", where)
@@ -129,19 +137,31 @@ def append(
     form: str,
     query: str,
     partition_by: Sequence[str] = (),
+    upkeep: Upkeep = UPKEEP,
 ) -> bool:
     """Append to a Delta or Iceberg table as batch `batch_id` of `query`; False: it is there already."""
     check_form(form)
     if form == "parquet":
         raise HedgerowError("a table of Parquet is written by a query of its own: write_table")
-    return lake.append(rows, batch_id, form, place, name, query, tuple(partition_by))
+    return lake.append(rows, batch_id, form, place, name, query, tuple(partition_by), upkeep)
+
+
+def replace_table(rows: DataFrame, place: str, name: str) -> None:
+    """A Delta table is these rows, in one step, and no longer what it was: readers have one or the other."""
+    table = Delta(place, name)
+    table.create(lake.to_arrow(rows.schema))
+    before = table.files() or []
+    written = lake.write_files(rows.coalesce(1), lake.Writing(table.where, (), False, REPLACED))
+    table.commit(written, None, REPLACED, int(time.time()), before)
 
 
 def form_of(place: str | Path, name: str) -> str | None:
     """Which form the table has; None: there is none yet, or it is not written by a stream."""
-    where = directory_of(place) / name
-    if is_delta(where):
+    if is_delta(table_place(str(place), name)):
         return "delta"
+    if is_in_store(place):
+        return None
+    where = directory_of(place) / name
     if has_sink_list(where):
         return "parquet"
     has_one = lake.has_iceberg(where.parent) and lake.files_of("iceberg", str(place), name) is not None
@@ -157,7 +177,7 @@ def table_files(place: str | Path, name: str) -> list[Path]:
     where = directory_of(place) / name
     form = form_of(place, name)
     if form == "delta":
-        return sorted(map(Path, Delta(where.parent, name).files() or ()))
+        return sorted(where / file for file in Delta(place, name).files() or ())
     if form == "parquet":
         return sorted(listed_since(where))
     if form == "iceberg":
@@ -166,6 +186,16 @@ def table_files(place: str | Path, name: str) -> list[Path]:
     if not where.is_dir():
         raise _no_table(str(place), name)
     return sorted(where.rglob("[!._]*.parquet"))
+
+
+def table_uris(place: str, name: str) -> list[str]:
+    """The same, of tables that may be in a store."""
+    if not is_in_store(place):
+        return list(map(str, table_files(place, name)))
+    found = Delta(place, name).uris()
+    if found is None:
+        raise _no_table(place, name)
+    return sorted(found)
 
 
 def listed_since(where: Path) -> dict[Path, float]:
@@ -185,11 +215,11 @@ def has_sink_list(where: Path) -> bool:
 
 
 def table_place(place: str, name: str) -> str:
-    return str(directory_of(place) / name)
+    return f"{location_of(place)}/{name}"
 
 
 def checkpoint_place(place: str, query: str) -> str:
-    return str(directory_of(place) / CHECKPOINTS / query)
+    return str(state_of(place) / CHECKPOINTS / query)
 
 
 def check_form(form: str) -> None:
@@ -206,12 +236,12 @@ def _in_order(rows: DataFrame, schema: StructType | None) -> DataFrame:
 
 
 def _committer(
-    place: str, name: str, form: str, query: str, partition_by: Sequence[str]
+    place: str, name: str, form: str, query: str, partition_by: tuple[str, ...], upkeep: Upkeep
 ) -> Callable[[DataFrame, int], None]:
     def commit(rows: DataFrame, batch_id: int) -> None:
         # A new checkpoint counts from 0 again. Its query has another id: its batches are not taken for old.
         life = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        append(rows, batch_id, place, name, form=form, query=f"{query}/{life}", partition_by=partition_by)
+        lake.append(rows, batch_id, form, place, name, f"{query}/{life}", partition_by, upkeep)
 
     return commit
 
@@ -231,13 +261,13 @@ def check_lake_belongs(place: str, names: Iterable[str], query: str) -> None:
     are those of an earlier version."""
     checkpoint = Path(checkpoint_place(place, query))
     for name in names:
-        where = Path(table_place(place, name))
-        if has_sink_list(where):
+        where = table_place(place, name)
+        if not is_in_store(place) and not is_delta(where) and any(Path(where).rglob("*.parquet")):
             raise HedgerowError(
                 f"{where} is a table of an earlier version. Move it and {checkpoint} away: the job {query} "
                 "then makes it anew"
             )
-        if Delta(where.parent, name).files() and not (checkpoint / "metadata").exists():
+        if Delta(place, name).files() and not (checkpoint / "metadata").exists():
             raise HedgerowError(
                 f"{where} has the rows of an earlier query {query}, whose checkpoint {checkpoint} is gone: "
                 f"they would be there twice. Bring the checkpoint back, or move {where}, what else the job "

@@ -8,6 +8,7 @@ positions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,11 @@ class JournalReader:
         topic_filters: Sequence[str] = (),
         rows: int = BATCH_ROWS,
         on_gap: Callable[[Gap], None] = lambda gap: None,
+        since: float = -math.inf,
+        until: float = math.inf,
     ) -> Iterator[Any]:
         """`pyarrow.RecordBatch`es of the messages from `start` to before `end`, with at most `rows` each.
+        Frames that have none that was received from `since` to `until` are left out; others are given whole.
 
         Without `payload` among the columns, payloads are neither read nor checked.
         """
@@ -82,13 +86,22 @@ class JournalReader:
             start = self.first_position
         limit = self.end_position
         end = limit if end is None else min(end, limit)
-        for pieces in _gather(self._pieces(start, end, "payload" in columns, on_gap), rows):
+        frames = self._pieces(start, end, "payload" in columns, on_gap, since * 1e6, until * 1e6)
+        for pieces in _gather(frames, rows):
             yield from _cut(pieces, start, end, columns, filters, rows, self._text_bytes)
 
     def _pieces(
-        self, start: int, end: int, with_payloads: bool, on_gap: Callable[[Gap], None]
+        self,
+        start: int,
+        end: int,
+        with_payloads: bool,
+        on_gap: Callable[[Gap], None],
+        since_us: float,
+        until_us: float,
     ) -> Iterator[Piece]:
         for segment, file, frame in scan.frames(self.directory, start, end, on_gap):
+            if frame.latest < since_us or frame.earliest > until_us:
+                continue
             meta = frame.read_meta(file)
             payloads = frame.read_payloads(file) if with_payloads and meta is not None else memoryview(b"")
             if meta is None or payloads is None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sql
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from hedgerow.pipeline.delta import UPKEEP, Upkeep
 from hedgerow.pipeline.options import ALL_COLUMNS
 from hedgerow.pipeline.tables import write_table
 
@@ -77,11 +78,16 @@ def bronze_schema(messages: StructType) -> StructType:
     return StructType([*(messages[name] for name in ALL_COLUMNS), *ADDED])
 
 
-def write_bronze(messages: DataFrame, place: str, form: str = "parquet") -> DataStreamWriter:
+def write_bronze(
+    messages: DataFrame, place: str, form: str = "parquet", upkeep: Upkeep = UPKEEP
+) -> DataStreamWriter:
     """The query that appends the messages of a stream to the table bronze below `place`: choose a trigger and
     start it. A table of another form has a query of its own, which begins with the first message."""
     query = "ingest" if form == "parquet" else f"ingest-{form}"
-    return write_table(bronze(messages), place, "bronze", form=form, query=query, partition_by=PARTITIONED_BY)
+    rows = bronze(messages)
+    return write_table(
+        rows, place, "bronze", form=form, query=query, partition_by=PARTITIONED_BY, upkeep=upkeep
+    )
 
 
 def _told(name: str, what: str) -> Column:

@@ -60,7 +60,7 @@ def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
     settings = QuerySettings(journals, str(tables), load_rules(), broker=farm.url, plan_for=FIELDS)
     with opening() as spark:
         Runner(spark, settings, tell).run(tuple(JOBS))
-        counted = {name: _count(spark, tables / name) for name in TABLES}
+        counted = {name: _count(spark, tables, name) for name in TABLES}
         found = anomalies.episodes(read_table(spark, str(tables), "anomalies")).orderBy("at")
         told = [f"{row.sensor}, {row.field}: {row.explanation}" for row in found.limit(MAX_TOLD).collect()]
         report = out / "report.html"
@@ -80,11 +80,8 @@ def _found_at_home(tables: str) -> Iterator[tuple[str, MessageId]]:
             yield row["journal"], MessageId(row["origin"], row["epoch"], row["sequence"])
 
 
-def _count(spark: SparkSession, table: Path) -> int:
-    """A table that has no rows yet has no columns either."""
-    if not any(table.rglob("*.parquet")):
-        return 0
-    return spark.read.parquet(str(table)).count()
+def _count(spark: SparkSession, tables: Path, name: str) -> int:
+    return read_table(spark, str(tables), name).count()
 
 
 def _say(text: str) -> None:

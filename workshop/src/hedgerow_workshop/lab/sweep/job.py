@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as sql
 
 from hedgerow.errors import ConfigError
-from hedgerow.pipeline.tables import table_place
+from hedgerow.pipeline.tables import read_table, replace_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -203,9 +203,8 @@ def _quoted(name: str) -> str:
 
 def write(spark: SparkSession, tables: str | Path, points: Sequence[SweepPoint], run: Run) -> DataFrame:
     """Make the runs, put them into the table in place of those that were there, and give the table."""
-    path = table_place(str(tables), TABLE)
-    sweep(spark, points, run).write.mode("overwrite").parquet(path)
-    return spark.read.parquet(path)
+    replace_table(sweep(spark, points, run), str(tables), TABLE)
+    return read_table(spark, str(tables), TABLE)
 
 
 def lines(aggregated: DataFrame) -> list[list[str]]:
