@@ -232,12 +232,14 @@ class Connection(Channel):
             self.skipping -= size - len(data)
             if not data:
                 return
-        if self.partial is not None:
-            self.partial += data
-            if len(self.partial) < self.wanted or (self.paused and self.pauses & MUST_WAIT):
-                self.hold_partly(len(self.partial))
+        begun = self.partial
+        if begun is not None:
+            size = len(begun) + len(data)
+            if size < self.wanted or (self.paused and self.pauses & MUST_WAIT):
+                begun += data
+                self.hold_partly(size)
                 return
-            data = bytes(self.partial)
+            data = b"".join((begun, data))  # in one copy: the beginning is short, and what came may be long
             self.partial = None
             self._release()
         elif self.paused and self.pauses & MUST_WAIT:
