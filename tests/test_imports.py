@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "hedgerow"
 WORKSHOP = ROOT / "workshop" / "src" / "hedgerow_workshop"
 
-VOCABULARY = {"message", "topics", "errors", "rates", "duplicates", "origins", "compiling"}
+VOCABULARY = {"message", "topics", "errors", "rates", "duplicates", "origins", "digests", "compiling"}
 CORE = VOCABULARY | {"mqtt", "broker"}
 NODE = CORE | {"node"}
 DISK = {"log"}  # Files of frames, for the node's store and for the journal
@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "duplicates": VOCABULARY,
     "origins": set(),
     "compiling": set(),
+    "digests": set(),
     "native": set(),
     "extras": set(),
     "mqtt": VOCABULARY,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hedgerow.federation.events import LinkNotOpen
-from hedgerow.federation.key_proof import METHOD, WRONG_KEY
-from hedgerow.federation.neighbours import KEY_HERE
+from hedgerow.federation.key_proof import WRONG_KEY
+from hedgerow.federation.neighbours import KEY_HERE, METHOD
 from hedgerow.federation.overlay.events import PeerRefused
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import Auth, Connack

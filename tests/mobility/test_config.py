@@ -11,7 +11,7 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.kinds import NODE, SIDECAR
 from hedgerow.mobility.config import MAX_FIXED, MobilityConfig, secret_files
-from hedgerow.mobility.coordination import MAX_DOMAIN_BYTES
+from hedgerow.mobility.domains import MAX_DOMAIN_BYTES
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.node.broker_urls import BrokerUrl, warn_if_readable
 from hedgerow.node.config import Config

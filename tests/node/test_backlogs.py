@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hedgerow.node.backlogs import (
@@ -25,7 +23,13 @@ from hedgerow.node.backlogs import (
 )
 
 NOW = 1_790_000_000.0
-OFFICE = LogReader("office", "ann", False, False, 3_000, 30 * MIB, NOW - 7_200)
+
+
+def office_with(size: int) -> LogReader:
+    return LogReader("office", "ann", False, False, 3_000, size, NOW - 7_200)
+
+
+OFFICE = office_with(30 * MIB)
 HOUSE = LogReader("hedgerow-federation-house", None, True, True, 10, 1_000, NOW - 60)
 
 
@@ -59,7 +63,12 @@ def test_room_is_shared_out_and_lasts_for_so_long() -> None:
 
 def test_a_look_counts_all_and_names_the_largest() -> None:
     look = look_at(OFFICE, HOUSE)
-    look.add([replace(HOUSE, name=f"client-{number}", bytes=number) for number in range(3 * MAX_READERS)])
+    look.add(
+        [
+            LogReader(f"client-{number}", None, True, True, 10, number, NOW - 60)
+            for number in range(3 * MAX_READERS)
+        ]
+    )
     assert look.readers == 2 + 3 * MAX_READERS
     assert look.messages == 3_010 + 30 * MAX_READERS
     assert look.bytes == 30 * MIB + 1_000 + sum(range(3 * MAX_READERS))
@@ -73,7 +82,7 @@ def test_a_look_counts_all_and_names_the_largest() -> None:
 def test_each_reader_has_its_own_time_until_all_is_full() -> None:
     watch = Watch()
     watch.conclude(look_at(OFFICE, HOUSE), Room(30 * MIB, 100 * MIB), NOW)
-    grown = replace(OFFICE, bytes=40 * MIB)
+    grown = office_with(40 * MIB)
     backlogs = watch.conclude(look_at(grown, HOUSE), Room(50 * MIB, 100 * MIB), NOW + 10)
     assert backlogs.full_in_s == 25
     office, house = backlogs.largest
@@ -132,7 +141,7 @@ def test_words() -> None:
     assert room_in_words(Room(30 * MIB, 100 * MIB)) == "30 MiB of 100 MiB (30%)"
     assert room_in_words(Room(30 * MIB, None)) == "30 MiB"
     watch = Watch()
-    watch.conclude(look_at(replace(OFFICE, bytes=0)), Room(0, 100 * MIB), NOW - 30)
+    watch.conclude(look_at(office_with(0)), Room(0, 100 * MIB), NOW - 30)
     (office,) = watch.conclude(look_at(OFFICE), Room(30 * MIB, 100 * MIB), NOW).largest
     assert reader_in_words(office, NOW) == (
         "client office (away): 3,000 messages, 30 MiB, 30% of the room, the oldest for 2 hours, "

@@ -14,11 +14,11 @@ from prometheus_client.registry import Collector
 
 from hedgerow.node.config import Config, Tls
 from hedgerow.node.handlers import Request, Response
-from hedgerow.node.http_access import takes_strangers
 from hedgerow.node.logins import MAX_ASKED_OF_ONE, Logins
 from hedgerow.node.metrics import RENDERING_SHARE, Renderings
 from hedgerow.node.passwords import set_password
 from hedgerow.node.server import Server
+from hedgerow.node.strangers import takes_strangers
 from hedgerow.node.values import Address
 from tests.node.certificates import Authority
 from tests.node.gated_passwords import GatedPasswords

@@ -13,9 +13,9 @@ from hedgerow.broker.seal import LENGTH_BYTES, MAX_PLAIN_BYTES, RecordSeal
 from hedgerow.errors import ProtocolError
 from hedgerow.federation.events import LinkNotOpen
 from hedgerow.federation.federation import MAX_FOREIGN
-from hedgerow.federation.key_proof import METHOD, NONCE_BYTES, OWN_NAME, PROOF_BYTES, WRONG_KEY
+from hedgerow.federation.key_proof import NONCE_BYTES, OWN_NAME, PROOF_BYTES, WRONG_KEY
 from hedgerow.federation.neighbour_connection import NO_PROOF, NeighbourConnection
-from hedgerow.federation.neighbours import KEY_HERE, KEY_THERE, NEIGHBOUR_PREFIX
+from hedgerow.federation.neighbours import KEY_HERE, KEY_THERE, METHOD, NEIGHBOUR_PREFIX
 from hedgerow.federation.overlay.events import PeerRefused
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.mqtt import codec

@@ -7,7 +7,7 @@ from struct import calcsize
 from hedgerow import message
 from hedgerow.bridges import stamp_codec
 from hedgerow.broker import seal
-from hedgerow.federation import key_proof
+from hedgerow.federation import key_proof, neighbours
 from hedgerow.federation.mesh import limits as federation_limits
 from hedgerow.federation.mesh import wire as federation_wire
 from hedgerow.federation.overlay import limits as overlay_limits
@@ -97,7 +97,7 @@ def _links() -> list[str]:
     return [
         *_heading(
             "Links of a federation that has a key",
-            f"The authentication method is `{key_proof.METHOD}`. Authentication data, by packet:",
+            f"The authentication method is `{neighbours.METHOD}`. Authentication data, by packet:",
         ),
         *drawing(key_proof, "CONNECT"),
         "What follows the last AUTH travels in records: two bytes of length, in network byte order, then "

@@ -20,11 +20,10 @@ from binascii import hexlify
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from hashlib import blake2b
-from hmac import compare_digest
 from struct import Struct
 from typing import TYPE_CHECKING, TypeVar
 
+from hedgerow.digests import blake2b, compare_digest
 from hedgerow.message import Properties
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.ids import MAC_PROPERTY

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.commands import Commands
 from hedgerow.bridges.config import BridgesConfig
-from hedgerow.bridges.events import TlsFilesRefused
 from hedgerow.errors import ConfigError
 from hedgerow.node.addresses import dialled_address, is_of_this_machine
 from hedgerow.node.dialling import Dialler, Place
@@ -65,7 +63,7 @@ class BridgesPart(Part):
         """Raises ConfigError for a bridge of the configuration that cannot be."""
         node, now = self.node, self.node.clock()
         token = lambda: int.from_bytes(os.urandom(6))  # noqa: E731 (a function of one line)
-        self.bridges = BridgeSet(node.broker, random.random, token, self._is_own, self._find_secret)
+        self.bridges = BridgeSet(node.broker, _random, token, self._is_own, self._find_secret)
         for section in self._sections:
             self.bridges.create(section, now)
         if self.make_home is not None:
@@ -156,6 +154,8 @@ class BridgesPart(Part):
         except ConfigError as error:
             # A command may name any file, and a state is public: why it fails, which would tell which files
             # there are, only the administrator may know.
+            from hedgerow.bridges.events import TlsFilesRefused
+
             self.node.event_log.write(TlsFilesRefused(section.name, str(error)), self.node.clock())
             raise ConfigError(TLS_FILES_REFUSED) from None
 
@@ -207,3 +207,8 @@ def _tls_context(section: Section) -> ssl.SSLContext:
     if section.bridge_alpn is not None:
         context.set_alpn_protocols([section.bridge_alpn])
     return context
+
+
+def _random() -> float:
+    """From 0 to 1. The module of this name is 0.2 MiB that nothing else needs."""
+    return int.from_bytes(os.urandom(6)) / 2**48

@@ -34,10 +34,10 @@ marks of the nodes that have renamed the message, by which it goes no further wh
 from __future__ import annotations
 
 from functools import lru_cache
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.core import BrokerCore
+from hedgerow.digests import blake2b
 from hedgerow.message import MAX_ORIGIN, Message, MessageId
 from hedgerow.mqtt.ids import (
     AGE_PROPERTY,

@@ -32,7 +32,9 @@ from hedgerow.mqtt.ids import HELD
 # would take a hundred times the memory that it is allowed. Of 100,000 with 180 bytes each took 812.
 MESSAGE_BYTES = 600
 PROPERTIES_BYTES = 400
-_SIZES = tuple(range(4_096))  # One object for all that have a size: each has it, and an int takes 32 bytes.
+# One object for all that have a size: each has it, and an int takes 32 bytes.
+_SIZES: dict[int, int] = {}
+MAX_SIZES = 4_096
 TOMBSTONE_S = 7 * 86_400.0
 MIN_OWN_BYTES = 64 * 1024  # An owner's messages may always take so much, for as long as there is room.
 TOMBSTONE_SHARE = 8  # They may take one part in so many of what values may: some 30,000 by default.
@@ -44,7 +46,7 @@ def cost(message: Message) -> int:
     size = 2 * len(message.topic) + len(message.payload) + MESSAGE_BYTES  # The topic is in `TopicOrder` too.
     if message.properties:
         size = message.size + len(message.topic) + MESSAGE_BYTES + PROPERTIES_BYTES
-    return _SIZES[size] if size < len(_SIZES) else size
+    return _SIZES.setdefault(size, size) if size < MAX_SIZES else size
 
 
 def stamp(now: float, kept: Message | None) -> float:

@@ -231,9 +231,9 @@ def _run(command: str, words: list[str]) -> int:
         from hedgerow.cli.parsing import UsageError
 
         raise UsageError(unknown_command(command))
-    parser = make_parser(command)
     try:
-        arguments = parser.parse(words)
+        # The parser, which knows every option and its help, is gone before the command runs.
+        arguments = make_parser(command).parse(words)
     except SystemExit as leaving:  # help was asked for, and printed
         return int(leaving.code or 0)
     return int(module_of(command).run(arguments))

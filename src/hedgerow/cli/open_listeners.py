@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hedgerow.node.config import Config
-from hedgerow.node.http_access import ELSEWHERE, takes_strangers
+from hedgerow.node.strangers import ELSEWHERE, takes_strangers
 from hedgerow.node.values import Address
 from hedgerow.web.config import serves_dashboard
 

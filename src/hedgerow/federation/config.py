@@ -18,7 +18,7 @@ from hedgerow.broker.limits import KIB
 from hedgerow.duplicates import DEFAULT_BYTES
 from hedgerow.errors import ConfigError, TopicError, reason_of
 from hedgerow.federation.document.limits import MAX_NEIGHBOURS as MAX_DOCUMENT_NEIGHBOURS
-from hedgerow.federation.document.wire import MAX_NUMBER
+from hedgerow.federation.document.limits import MAX_NUMBER
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES, regular_filter
 from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S, MAX_LIFETIME_S
 from hedgerow.federation.overlay.limits import (

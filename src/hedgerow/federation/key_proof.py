@@ -24,11 +24,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.exchange import AuthenticationError
+from hedgerow.federation.neighbours import METHOD
 
 if TYPE_CHECKING:
     from hedgerow.broker.seal import RecordSeal
 
-METHOD = "hedgerow-key-1"
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 MAX_NAME_BYTES = 1_024  # An unknown peer may have us keep and hash no more than that.

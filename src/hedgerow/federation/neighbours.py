@@ -7,7 +7,7 @@ publications under `$hedgerow/federation/` are from federation to federation.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hedgerow.broker.access import Access
 from hedgerow.broker.broker import Broker
@@ -16,7 +16,6 @@ from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.roles import own_name
 from hedgerow.broker.session import Channel, Session
-from hedgerow.federation.key_proof import METHOD, ProvingAcceptor
 from hedgerow.message import Properties
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.ids import RIGHT_TOPIC, node_of
@@ -24,6 +23,10 @@ from hedgerow.mqtt.packets import Connect, Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import CONTROL_PREFIX, STATUS_PREFIX, status_node
 
+if TYPE_CHECKING:  # Most nodes are in no federation, and have no use for it.
+    from hedgerow.federation.key_proof import ProvingAcceptor
+
+METHOD = "hedgerow-key-1"  # of authentication, by which neighbours prove that they have the key
 NEIGHBOUR_PREFIX = "hedgerow-federation-"  # of the client ids of their sessions
 ALREADY_LINKED = "there is a link already"  # Both dialled. No reason to complain.
 SIDECAR_SUFFIX = "-home"  # of the client id with which a sidecar connects to the broker that it stands beside

@@ -38,9 +38,9 @@ from hedgerow.node.api import LINK, READ, ApiRoute, list_of, record
 from hedgerow.node.broker_urls import BrokerUrl, warn_if_readable
 from hedgerow.node.dialling import DIAL_TIMEOUT_S, Dialler, Place, make_tls_context
 from hedgerow.node.far_link import FarLink
-from hedgerow.node.http_access import ELSEWHERE, takes_strangers
 from hedgerow.node.part import NEVER, NodeContext, Part
 from hedgerow.node.status_format import MAX_FILTERS, describe_link
+from hedgerow.node.strangers import ELSEWHERE, takes_strangers
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

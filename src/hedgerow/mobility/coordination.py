@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from hedgerow.broker.broker import Broker
-from hedgerow.errors import TopicError
 from hedgerow.mobility.delegation import codec
-from hedgerow.topics import validate_name
 
-MAX_DOMAIN_BYTES = 1_024  # Each publication between the brokers has it in its topic.
 _TO_DELEGATE = "delegate"
 _EPOCHS_PER_LIFE = 1 << 20
 
@@ -22,16 +19,6 @@ _EPOCHS_PER_LIFE = 1 << 20
 def first_epoch(broker: Broker) -> int:
     """Of the streams of this life of the node, which take one after the other: above all earlier lives'."""
     return broker.epoch * _EPOCHS_PER_LIFE + int(broker.begun_at * _EPOCHS_PER_LIFE)
-
-
-def is_domain(text: str) -> bool:
-    """Can it stand in front of coordination topics?"""
-    try:
-        validate_name(text)
-    except TopicError:
-        return False
-    is_whole = not text.endswith("/") and not text.startswith(("/", "$"))
-    return is_whole and len(text.encode()) <= MAX_DOMAIN_BYTES
 
 
 def is_coordination(topic: str, domain: str, brokers: Container[str]) -> bool:

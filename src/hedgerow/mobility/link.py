@@ -16,8 +16,8 @@ from hedgerow.broker.connection import State
 from hedgerow.broker.dialled import DialledConnection
 from hedgerow.broker.session import Session
 from hedgerow.message import Message, Properties
-from hedgerow.mobility.coordination import is_domain
 from hedgerow.mobility.delegation import codec
+from hedgerow.mobility.domains import is_domain
 from hedgerow.mobility.roles import (
     ADDRESS_PROPERTY,
     DOMAIN_PROPERTY,

@@ -20,7 +20,6 @@ from hedgerow.broker.session import Channel, Session
 from hedgerow.broker.short_path import acknowledgements
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Message, Properties
-from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.renewals import move_of
 from hedgerow.mqtt.extension import Renewal, parse_address
 from hedgerow.mqtt.ids import RIGHT_TOPIC, node_of
@@ -226,6 +225,8 @@ class MobileBrokerRole(Role):
             raise ProtocolError(Reason.QOS_NOT_SUPPORTED, "QoS 2 from a mobile broker")
         broker = self._broker
         change_count = broker.durability.change_count
+        from hedgerow.mobility.delegation import codec  # A node that refuses mobile brokers never needs it.
+
         self._receive(connection, codec.publication_of(packet))
         if packet.qos:
             data = PUBACK_HEAD + packet.packet_id.to_bytes(2, "big")
@@ -236,6 +237,8 @@ class MobileBrokerRole(Role):
     def receive_pubcallback(self, connection: Channel, packet: Pubcallback) -> None:
         if packet.qos:
             raise ProtocolError(Reason.QOS_NOT_SUPPORTED, "PUBCALLBACK at QoS 1 or 2 from a mobile broker")
+        from hedgerow.mobility.delegation import codec
+
         self._receive(connection, codec.from_pubcallback(packet))
 
     def _receive(self, connection: Channel, publication: Message) -> None:

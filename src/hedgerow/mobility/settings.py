@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from hedgerow.hot.hot_topics import Score
 from hedgerow.mobility.delegation.limits import TAKEOVER_AFTER_S
+
+if TYPE_CHECKING:  # A configuration alone does not rank topics.
+    from hedgerow.hot.hot_topics import Score
 
 Algorithm = Literal["hot", "naive"]
 

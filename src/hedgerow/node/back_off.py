@@ -17,10 +17,10 @@ Users that do not exist are counted as those that do: a wait says nothing about 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from hedgerow.digests import blake2b
 from hedgerow.rates import is_loopback, networks_of
 
 # Each of these tables grows by names and addresses that an attacker chooses.
@@ -138,4 +138,4 @@ class BackOff:
 
 def _short(user: str) -> bytes:
     """A name may have 65,535 bytes, and is remembered."""
-    return hashlib.blake2b(user.encode(errors="surrogatepass"), digest_size=16).digest()
+    return blake2b(user.encode(errors="surrogatepass"), digest_size=16).digest()

@@ -10,8 +10,7 @@ import heapq
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from hedgerow.errors import counted
 
@@ -27,8 +26,7 @@ OVER = 0.7  # and below it, the bound is not near any more
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LogReader:
+class LogReader(NamedTuple):
     name: str
     """Its client id."""
     user: str | None
@@ -40,8 +38,7 @@ class LogReader:
     """When the oldest message that waits for it was stored; None: not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """On the disk, for everything that waits."""
 
     bytes: int
@@ -84,16 +81,14 @@ class Growth:
         return (after - before) / (at - began_at) if at > began_at else None
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderFigures:
+class ReaderFigures(NamedTuple):
     reader: LogReader
     share: float | None
     full_in_s: float | None
     """If what waits for this reader goes on growing, and nothing else does."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerFigures:
+class OwnerFigures(NamedTuple):
     """What waits on the disk for all sessions of a user, or of an address for those without a name."""
 
     name: str
@@ -103,8 +98,7 @@ class OwnerFigures:
     """Of the room."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backlogs:
+class Backlogs(NamedTuple):
     """One look at all readers."""
 
     at: float
@@ -157,13 +151,15 @@ class Look:
         return self._largest
 
 
-@dataclass(slots=True)
 class Watch:
     """What was seen from look to look."""
 
-    _growth: Growth = field(default_factory=Growth)
-    _growth_of: dict[str, Growth] = field(default_factory=dict)
-    _is_near: bool = False
+    __slots__ = ("_growth", "_growth_of", "_is_near")
+
+    def __init__(self) -> None:
+        self._growth = Growth()
+        self._growth_of: dict[str, Growth] = {}
+        self._is_near = False
 
     def conclude(
         self, look: Look, room: Room, now: float, held_bytes: Mapping[str, int] | None = None
@@ -250,7 +246,11 @@ def owner_in_words(figures: OwnerFigures) -> str:
 
 
 def encode(backlogs: Backlogs) -> bytes:
-    return json.dumps({"version": VERSION, **asdict(backlogs)}, indent=1).encode()
+    told: dict[str, Any] = {"version": VERSION, **backlogs._asdict()}
+    told["room"] = backlogs.room._asdict()
+    told["largest"] = [{**each._asdict(), "reader": each.reader._asdict()} for each in backlogs.largest]
+    told["owners"] = [each._asdict() for each in backlogs.owners]
+    return json.dumps(told, indent=1).encode()
 
 
 def decode(data: bytes) -> Backlogs:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -26,6 +25,7 @@ from hedgerow.node.values import read_text, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from http import HTTPStatus
     from pathlib import Path
 
     from hedgerow.node.handlers import Request
@@ -82,6 +82,8 @@ def is_of_browser(request: Request) -> bool:
 
 def objection_to_request(node: NodeContext, request: Request) -> tuple[HTTPStatus, str] | None:
     """Why HTTP does not answer, whatever is asked for."""
+    from http import HTTPStatus  # which a configuration, and a node that serves no HTTP, has no use for
+
     headers, host = request.headers, request.headers.get("host", "")
     if not request.is_tls and not is_own_host(node, host):
         return HTTPStatus.MISDIRECTED_REQUEST, BY_OWN_NAME

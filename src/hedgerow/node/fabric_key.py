@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from pathlib import Path
 
 from hedgerow.errors import ConfigError, reason_of
@@ -58,7 +57,8 @@ def read_key(path: Path) -> bytes:
 def _make(path: Path) -> None:
     """Whole or not at all, and once: of nodes that start together all have the same."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".key-")  # mode 0600
+    name = path.with_name(f".key-{os.urandom(8).hex()}")
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "w") as file:
             file.write(os.urandom(KEY_BYTES).hex() + "\n")
@@ -68,4 +68,4 @@ def _make(path: Path) -> None:
     except FileExistsError:
         pass
     finally:
-        Path(name).unlink()
+        name.unlink()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hedgerow.node.browsers import SET_HOST_NAMES, is_own_host
 from hedgerow.node.handlers import Handler, Request, Response
 from hedgerow.node.logins import Logins, TooManyError
+from hedgerow.node.strangers import ELSEWHERE, takes_strangers
 from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
@@ -25,17 +26,6 @@ CLIENT_ID = "metrics"  # as whom an ACL's `%c` sees those who read them
 # What proxies put into a request, to say for whom they ask or that they are there.
 FORWARDED = ("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
 FORWARDED_PREFIXES = ("x-forwarded", "x-original")
-ELSEWHERE = ""  # an address that is not of this machine
-
-
-def takes_strangers(config: Config, address: str) -> bool:
-    """Could a client at this address connect over MQTT, and prove nothing?"""
-    if not config.anonymous:
-        return False
-    if config.tls is None or not config.tls.require_client_certificate:
-        return True
-    is_near = is_loopback(address)
-    return any(is_near or not each.is_loopback for each in (*config.mqtt, *config.ws))
 
 
 def certified_user(config: Config, request: Request) -> str | None:

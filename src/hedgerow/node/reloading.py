@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hedgerow.broker.limits import Limits
+from hedgerow.digests import blake2b
 from hedgerow.node.config import Config
 from hedgerow.node.config_keys import FIELDS
 from hedgerow.node.files import read_regular

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hedgerow.federation.document.limits import MAX_NUMBER
 from hedgerow.federation.document.wire import (
-    MAX_NUMBER,
     Beacon,
     CoreAnn,
     DocumentEntry,

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from hedgerow.broker.pool import Pool
 from hedgerow.federation.document import limits
 from hedgerow.federation.document.data_log import DataLog, key_of
+from hedgerow.federation.document.limits import MAX_NUMBER
 from hedgerow.federation.document.mesh import NEVER, DocumentMesh
 from hedgerow.federation.document.neighbours import (
     DocumentPeer,
@@ -32,7 +33,6 @@ from hedgerow.federation.document.neighbours import (
 )
 from hedgerow.federation.document.numbers import PublicationId
 from hedgerow.federation.document.wire import (
-    MAX_NUMBER,
     Beacon,
     CoreAnn,
     DocumentEntry,

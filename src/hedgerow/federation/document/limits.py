@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+MAX_NUMBER = 2**32 - 1  # of all numbers on the wire
 LIFETIME_INTERVALS = 3  # A core, or a child, that was not heard for so many intervals is gone.
 OVERLAP_S = 2.0  # Children of the last core are those of the next one for so long.
 BEACON_S = 15.0  # For so long a client's beacon counts; common federators expect one every 5 s.

@@ -10,8 +10,8 @@ Other federators' intervals may be longer than ours, so a core's lifetime goes b
 
 from __future__ import annotations
 
-from hedgerow.federation.document.limits import LIFETIME_INTERVALS, MAX_CHILDREN, OVERLAP_S
-from hedgerow.federation.document.wire import MAX_NUMBER, CoreAnn
+from hedgerow.federation.document.limits import LIFETIME_INTERVALS, MAX_CHILDREN, MAX_NUMBER, OVERLAP_S
+from hedgerow.federation.document.wire import CoreAnn
 
 NEVER = float("inf")
 

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from hedgerow.broker.owners import owner_of
 from hedgerow.federation.document import limits
-from hedgerow.federation.document.wire import MAX_NUMBER, PROBE, CoreAnn
+from hedgerow.federation.document.limits import MAX_NUMBER
+from hedgerow.federation.document.wire import PROBE, CoreAnn
 from hedgerow.rates import Allowance
 
 NEVER = float("inf")

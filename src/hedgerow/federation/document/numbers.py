@@ -23,7 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from hedgerow.broker.ids import ALIAS, BROKER, KIND
-from hedgerow.federation.document.wire import MAX_NUMBER
+from hedgerow.federation.document.limits import MAX_NUMBER
 from hedgerow.message import MessageId
 from hedgerow.origins import OF_GATEWAY
 

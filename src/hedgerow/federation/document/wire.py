@@ -35,8 +35,6 @@ NOT_FEDERATED = ("$", "hedgerow/", *OWN_TOPICS)
 # By a mesh for such a topic alone a neighbour tells its number (`federator.py`).
 PROBE = "hedgerow/neighbour/"
 
-MAX_NUMBER = 2**32 - 1
-
 _CORE_ANN = Struct("<4I")
 _MEMB_ANN = Struct("<3I")
 _ROUTING = Struct("<3IQ")

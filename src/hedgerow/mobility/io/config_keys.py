@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import ConfigError, TopicError
-from hedgerow.mobility.coordination import MAX_DOMAIN_BYTES, is_domain
+from hedgerow.mobility.domains import MAX_DOMAIN_BYTES, is_domain
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.mqtt.extension import parse_address
 from hedgerow.node.authority import authority

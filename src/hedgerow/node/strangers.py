@@ -1,0 +1,22 @@
+"""Who may connect and prove nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hedgerow.rates import is_loopback
+
+if TYPE_CHECKING:
+    from hedgerow.node.config import Config
+
+ELSEWHERE = ""  # an address that is not of this machine
+
+
+def takes_strangers(config: Config, address: str) -> bool:
+    """Could a client at this address connect over MQTT, and prove nothing?"""
+    if not config.anonymous:
+        return False
+    if config.tls is None or not config.tls.require_client_certificate:
+        return True
+    is_near = is_loopback(address)
+    return any(is_near or not each.is_loopback for each in (*config.mqtt, *config.ws))
