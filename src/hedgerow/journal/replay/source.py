@@ -131,7 +131,9 @@ class ReplaySource(Source):
         if self._is_there(replay):
             replay.position = replay.kept_position = position
             self._keep(replay)
-            self._line_up(replay)
+            # Behind SUBACK, which waits for that.
+            line_up = partial(self._line_up, replay)
+            self._broker.durability.when_committed(line_up, replay.session.share or "")
 
     def unsubscribed(self, session: Session, topic_filter: str) -> None:
         replays = self._replays.get(session, {})
@@ -220,7 +222,8 @@ class ReplaySource(Source):
             self._keep(replay)
 
     def _line_up(self, replay: Replay) -> None:
-        if not replay.is_in_line and replay.position is not None and replay.session.connection is not None:
+        is_read = replay.position is not None and replay.session.connection is not None
+        if is_read and not replay.is_in_line and self._is_there(replay):
             replay.is_in_line = True
             self._at_end.pop(replay, None)
             self._line.append(replay)

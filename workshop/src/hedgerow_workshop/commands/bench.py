@@ -40,6 +40,7 @@ BENCHES: dict[str, tuple[str, str]] = {
         "hedgerow_workshop.bench.pipeline",
         "from the fabric into Spark, beside Spark's own Parquet source",
     ),
+    "replay": ("hedgerow_workshop.bench.replay", "reading a node's past, and what live clients notice of it"),
     "sensors": ("hedgerow_workshop.bench.sensors", "UDP sensors, beside a bare echo of the same packets"),
 }
 """Each is a module with `run(BenchRequest) -> BenchResult`."""
