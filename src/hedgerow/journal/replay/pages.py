@@ -131,6 +131,15 @@ class Place:
                 self.frame += 1
                 self._begin_frame()
 
+    def skip_singles(self, count: int, offset: int) -> None:
+        """Past so many runs of one message each, to where the next payload begins."""
+        self.run += count
+        self.row += count
+        self.offset = offset
+        if self.row == self.page.frames[self.frame].frame.rows:
+            self.frame += 1
+            self._begin_frame()
+
     def _walk_to(self, position: int) -> None:
         runs = self.page.frames[self.frame]
         target = position - runs.frame.first_position

@@ -7,7 +7,7 @@ What it hands out at QoS 1 and 2 is a delivery of the session as any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from hedgerow.broker.access import Access
@@ -24,12 +24,12 @@ from hedgerow.message import Message, MessageId
 from hedgerow.topics import matches
 
 # Of what one replay hands out before others are heard: bytes, messages at QoS 1 and 2, and units of work of
-# about a microsecond.
-SLICE_BYTES: Final = 64 * 1024
-SLICE_MESSAGES: Final = 256
-SLICE_WORK: Final = 400
-LOOK_WORK: Final = 1  # at a run
-BATCH_WORK: Final = 4  # for a message at QoS 1 or 2
+# about half a microsecond. All others wait for one slice at most, so it is to take about 0.1 ms.
+SLICE_BYTES: Final = 16 * 1024
+SLICE_MESSAGES: Final = 64
+SLICE_WORK: Final = 200
+LOOK_WORK: Final = 4  # at a run
+BATCH_WORK: Final = 8  # for a message at QoS 1 or 2
 BYTES_PER_WORK: Final = 4_096  # that leave as they are
 PER_WORK: Final = 4  # payloads that are cut out
 MAX_TOPICS = 4_096  # of which it is remembered whether they are wanted
@@ -85,10 +85,16 @@ class Replay:
         # All of a slice is stored with the position behind it, or nothing.
         room = float(SLICE_BYTES) if self.session.stored is None else broker.durability.room_at_once
         while out.work < SLICE_WORK and out.bytes < SLICE_BYTES and (runs := place.runs) is not None:
+            if (
+                out.is_plain
+                and not place.shift
+                and out.take_singles(runs, place, self._wants_of(broker.access, runs))
+            ):
+                continue
             run = place.run
             count = runs.column("rows")[run] - place.shift
             out.work += LOOK_WORK
-            if not self._wants(broker.access, runs, run):
+            if not self._wants_of(broker.access, runs)(runs.column("topic")[run]):
                 place.advance(count, runs.size(run, place.row, count))
                 continue
             qos = min(runs.column("flags")[run] & 3, self.qos)
@@ -105,13 +111,19 @@ class Replay:
         self.position = place.position
         return out.acknowledged
 
-    def _wants(self, access: Access, runs: FrameRuns, run: int) -> bool:
+    def _wants_of(self, access: Access, runs: FrameRuns) -> Callable[[int], bool]:
+        """Of a frame: whether the topic of this number is wanted."""
         if runs is not self._runs or access is not self._access:
             if access is not self._access or len(self._topics) > MAX_TOPICS:
                 self._topics.clear()
             self._access, self._runs = access, runs
             self._wanted = {}
-        number = runs.column("topic")[run]
+        return self._wants
+
+    def _wants(self, number: int) -> bool:
+        runs, access = self._runs, self._access
+        assert runs is not None
+        assert access is not None
         wanted = self._wanted.get(number)
         if wanted is None:
             topic = runs.texts[number]
@@ -145,7 +157,8 @@ class _Slice:
         self._replay = replay
         self._recipient = recipient = replay.recipient
         form = replay.session.wire_form
-        self._is_plain = form in PLAIN_FORMS and not recipient.identifiers
+        self.is_plain = form in PLAIN_FORMS and not recipient.identifiers
+        """Does its client take QoS 0 as others do?"""
         self._after = b"\0" if form == WireForm.MQTT_5 else b""
         self._chunks: list[bytes | memoryview] = []
         self._chunk_count = 0
@@ -153,6 +166,43 @@ class _Slice:
         self._common: tuple[str, int, str, int] | None = None
         self._payloads: list[bytes] = []
         self._sequences: list[int] = []
+
+    def take_singles(self, runs: FrameRuns, place: Place, wants: Callable[[int], bool]) -> bool:
+        """Messages that are each a run, at QoS 0 and with nothing unusual, for as long as there are any: the
+        same as below, at a fifth of the cost. False: there was none."""
+        rows, topics, flags = runs.column("rows"), runs.column("topic"), runs.column("flags")
+        properties, heads = runs.column("properties"), runs.column("head")
+        lengths, payloads, texts = runs.lengths, runs.payloads, runs.texts
+        chunks, head_of, after = self._chunks, self._replay.head, self._after
+        highest, keeps_retain = self._recipient.qos, self._recipient.retain_as_published
+        first = run = place.run
+        row, offset = place.row, place.offset
+        most = run + min(runs.frame.runs - run, SLICE_WORK - self.work)
+        room = SLICE_BYTES - self.bytes
+        count = 0
+        while run < most and room > 0 and rows[run] == 1:
+            begin = offset + heads[run]
+            end = begin + lengths[row]
+            number = topics[run]
+            if wants(number):
+                flag = flags[run]
+                if (flag & 3 and highest) or properties[run] or (flag & RETAIN and keeps_retain):
+                    break
+                chunks += (head_of(texts[number], after, end - begin), payloads[begin:end])
+                room -= end - begin
+                count += 1
+            run += 1
+            row += 1
+            offset = end
+        if run == first:
+            return False
+        if count and self._payloads:
+            self._end_batch()
+        self._chunk_count += count
+        self.bytes = SLICE_BYTES - room
+        self.work += run - first
+        place.skip_singles(run - first, offset)
+        return True
 
     def take(self, runs: FrameRuns, place: Place, count: int, qos: int) -> None:
         run = place.run
@@ -162,7 +212,7 @@ class _Slice:
         is_usual = not runs.column("properties")[run] and not (
             flags & RETAIN and self._recipient.retain_as_published
         )
-        if is_usual and not qos and self._is_plain:
+        if is_usual and not qos and self.is_plain:
             self._take_plain(runs, place, count, size)
         elif is_usual and runs.column("origin")[run]:
             self._take_rows(runs, place, count, qos)
