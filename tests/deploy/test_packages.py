@@ -6,6 +6,7 @@ These take minutes, and need root, a network and `make packages`' tools: `make s
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -47,9 +48,10 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.geteuid() != 0:
         pytest.skip("a bare Debian needs root")
     root = tmp_path_factory.mktemp("debian") / "root"
-    sources = [*Path("/etc/apt").glob("sources.list.d/*.sources"), Path("/etc/apt/sources.list")]
-    words = [word for file in sources if file.is_file() for word in file.read_text().split()]
-    mirror = next((word for word in words if word.startswith("http")), None)
+    files = [*Path("/etc/apt").glob("sources.list.d/*.sources"), Path("/etc/apt/sources.list")]
+    texts = [file.read_text() for file in files if file.is_file()]
+    found = (re.search(r"^(?:URIs:|deb)\s+(?:\[.*\]\s+)?(\S+)", text, re.MULTILINE) for text in texts)
+    mirror = next((each[1] for each in found if each is not None), None)
     if mirror is None:
         pytest.skip("no package mirror is configured on this machine")
     include = "--include=python3,python3-venv,ca-certificates"
