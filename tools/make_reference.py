@@ -18,7 +18,7 @@ FOLDER = ROOT / "docs" / "reference"
 def make_pages() -> dict[str, str]:
     """The pages by the names of their files."""
     os.environ["HEDGEROW_NATIVE"] = "0"  # Compiled classes have no source to be read.
-    from reference_pages import commands, configuration, frames, metrics, topics
+    from reference_pages import commands, configuration, frames, metrics, mosquitto, topics
     from reference_pages.live import look_at_nodes
 
     seen = look_at_nodes()
@@ -27,6 +27,7 @@ def make_pages() -> dict[str, str]:
         "configuration.md": configuration.page(),
         "frames.md": frames.page(),
         "metrics.md": metrics.page(seen),
+        "mosquitto.md": mosquitto.page(),
         "topics.md": topics.page(seen),
     }
 

@@ -6,6 +6,7 @@ These take minutes, and need root, a network and `make packages`' tools: `make s
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -55,7 +56,9 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if mirror is None:
         pytest.skip("no package mirror is configured on this machine")
     include = "--include=python3,python3-venv,ca-certificates"
-    call(need_program("debootstrap"), "--variant=minbase", include, "stable", root, mirror)
+    # The package of Debian is for the release that it was built on.
+    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    call(need_program("debootstrap"), "--variant=minbase", include, release, root, mirror)
     return root
 
 

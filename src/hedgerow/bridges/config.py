@@ -13,6 +13,8 @@ from hedgerow.node.values import AT_RELOAD, Key, read_file_paths
 class BridgesConfig:
     bridges: tuple[Path, ...] = ()
     """Files of sections, as `io.files` reads them."""
+    texts: tuple[tuple[str, str], ...] = ()
+    """Sections that stand elsewhere: what to call the place, and their text."""
 
 
 CHAPTER = Chapter(

@@ -8,7 +8,6 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.bridges.bridge_set import BridgeSet
@@ -49,7 +48,7 @@ class BridgesPart(Part):
     def __init__(self, node: NodeContext) -> None:
         """Raises ConfigError for a file of the configuration that is wrong."""
         super().__init__(node)
-        self._sections = _read_files(node.config.of(BridgesConfig).bridges)
+        self._sections = _read_sections(node.config.of(BridgesConfig))
         path = node.config.key_file
         self._secret = None if path is None else find_key(path)  # The user's own is made when it is needed.
         self._dialler = Dialler(node)
@@ -83,7 +82,7 @@ class BridgesPart(Part):
 
     def reload(self, config: Config) -> Callable[[], None]:
         """Bridges of the configuration that are new, changed or gone. Others keep their links."""
-        return partial(self._set_sections, _read_files(config.of(BridgesConfig).bridges))
+        return partial(self._set_sections, _read_sections(config.of(BridgesConfig)))
 
     def _set_sections(self, sections: list[Section]) -> None:
         now, before = self.node.clock(), {section.name: section for section in self._sections}
@@ -179,12 +178,12 @@ class BridgesPart(Part):
         return bridge_metrics(self.bridges.kept)
 
 
-def _read_files(paths: Sequence[Path]) -> list[Section]:
-    if not paths:
+def _read_sections(config: BridgesConfig) -> list[Section]:
+    if not config.bridges and not config.texts:
         return []
     from hedgerow.bridges.io.files import read_bridge_files
 
-    return read_bridge_files(paths)
+    return read_bridge_files(config.bridges, config.texts)
 
 
 def _describe(bridge: Bridge) -> dict[str, Any]:

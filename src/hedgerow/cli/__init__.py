@@ -45,6 +45,11 @@ COMMANDS: dict[str, Command] = {
         "hedgerow doctor --config node.toml",
     ),
     "up": Command("nodes", "run a node", "hedgerow up --id barn --neighbour mqtt://10.0.0.2"),
+    "convert": Command(
+        "nodes",
+        "write the configuration of a node from a mosquitto.conf",
+        "hedgerow convert /etc/mosquitto/mosquitto.conf --to /etc/hedgerow",
+    ),
     "federate": Command(
         "nodes",
         "federate a broker that is not ours, from beside it",

@@ -22,9 +22,11 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from hedgerow import native
+from hedgerow.bridges.config import BridgesConfig
 from hedgerow.cli import EXIT_FAILED, EXIT_USAGE
 from hedgerow.cli.notify import ServiceManager
 from hedgerow.cli.open_listeners import open_listeners
@@ -52,6 +54,7 @@ examples:
   hedgerow up --id barn --neighbour mqtt://10.0.0.2
   hedgerow up --id barn --data /var/lib/hedgerow --mqtt '*:1883' --passwords passwords
   hedgerow up --config node.toml                   a section of it is what --help has in [ ]
+  hedgerow up --mosquitto-conf /etc/mosquitto/mosquitto.conf
 """
 
 _JSON_FORMAT = re.compile(r"""^\s*(?:log\s*\.\s*)?format\s*=\s*["']json["']""", re.MULTILINE)
@@ -70,6 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     config_loading.add_arguments(parser, NODE)
+    parser.add_argument(
+        "--mosquitto-conf",
+        metavar="FILE",
+        type=Path,
+        help="in place of --config, the configuration of a Mosquitto; flags override it",
+    )
     add_shared_arguments(parser)
 
 
@@ -85,7 +94,24 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     refuse_words(arguments)
-    return run_node(arguments, partial(config_loading.from_arguments, kind=NODE), listening_lines)
+    return run_node(arguments, read_configuration, listening_lines)
+
+
+def read_configuration(arguments: argparse.Namespace) -> Config:
+    if arguments.mosquitto_conf is None:
+        return config_loading.from_arguments(arguments, NODE)
+    if arguments.config is not None:
+        raise UsageError("--mosquitto-conf: the node has one configuration; leave out --config")
+    from hedgerow.cli.mosquitto.conversion import convert
+
+    file: Path = arguments.mosquitto_conf
+    converted = convert(file)
+    config = config_loading.from_arguments(arguments, NODE, converted.written)
+    logs.set_up(config.log_format, config.log_level)
+    for line in converted.ignored:
+        logger.warning("%s", line)
+    bridges = BridgesConfig(config.of(BridgesConfig).bridges, ((str(file), converted.bridges),))
+    return config.with_rooms(bridges) if converted.bridges else config
 
 
 def run_node(

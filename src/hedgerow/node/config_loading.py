@@ -46,9 +46,15 @@ class NodeKind(NamedTuple):
         return {key.name.partition(".")[0] for key in self.known_keys if "." in key.name}
 
 
-def load_config(path: Path | None, overrides: Mapping[str, object], kind: NodeKind) -> Config:
-    """The configuration in `path`, if any, with `overrides` by key ("tls.key"). Raises ConfigError."""
-    written = read_config_file(path, kind.tables) if path is not None else {}
+def load_config(
+    path: Path | None,
+    overrides: Mapping[str, object],
+    kind: NodeKind,
+    instead: Mapping[str, Written] | None = None,
+) -> Config:
+    """The configuration in `path`, if any, or what another kind of file says `instead`, with `overrides` by
+    key ("tls.key"). Raises ConfigError."""
+    written = read_config_file(path, kind.tables) if path is not None else dict(instead or {})
     flags = {key.name: key.flag for key in kind.known_keys}
     for name, value in overrides.items():
         table, _, rest = name.partition(".")
@@ -111,8 +117,11 @@ def add_arguments(parser: argparse.ArgumentParser, kind: NodeKind) -> None:
     )
 
 
-def from_arguments(namespace: argparse.Namespace, kind: NodeKind) -> Config:
-    """The configuration that the flags of `add_arguments` ask for. Raises ConfigError."""
+def from_arguments(
+    namespace: argparse.Namespace, kind: NodeKind, instead: Mapping[str, Written] | None = None
+) -> Config:
+    """The configuration that the flags of `add_arguments` ask for; without `--config`, with what is written
+    `instead`. Raises ConfigError."""
     given = vars(namespace)
     overrides = {key.name: given[key.name] for key in kind.keys if key.name in given}
     for text in namespace.limit:
@@ -120,7 +129,7 @@ def from_arguments(namespace: argparse.Namespace, kind: NodeKind) -> Config:
         if not equals:
             raise ConfigError(f'--limit {text}: not NAME=VALUE, such as --limit "queue_bytes=16 MiB"')
         overrides[f"limits.{name.strip()}"] = value.strip()
-    return load_config(namespace.config, overrides, kind)
+    return load_config(namespace.config, overrides, kind, instead)
 
 
 # From what was written to a Config: reads each value, then checks them together

@@ -16,9 +16,9 @@ from hedgerow.errors import ConfigError
 from hedgerow.node.values import read_utf8
 
 
-def read_bridge_files(paths: Iterable[Path]) -> list[Section]:
-    """The bridges of all these files, in their order."""
-    return read_bridges((str(path), read_utf8(path)) for path in paths)
+def read_bridge_files(paths: Iterable[Path], texts: Iterable[tuple[str, str]] = ()) -> list[Section]:
+    """The bridges of all these files, in their order, and of `texts` as `read_bridges` takes them."""
+    return read_bridges([*((str(path), read_utf8(path)) for path in paths), *texts])
 
 
 def read_bridges(texts: Iterable[tuple[str, str]]) -> list[Section]:

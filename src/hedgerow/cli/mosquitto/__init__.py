@@ -1,0 +1,1 @@
+"""A mosquitto.conf as the configuration of a node, and what of it is not honoured."""
