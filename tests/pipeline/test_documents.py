@@ -16,6 +16,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from hedgerow.journal import Writer
+from hedgerow.pipeline.jobs.rollup import MERGING
+from hedgerow.pipeline.merging import Merger
 from hedgerow.pipeline.tables import append
 from tests.conftest import StartNode
 from tests.docs.markdown import read_blocks
@@ -48,6 +50,7 @@ def place(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
     readings = spark.createDataFrame(
         [row], "sensor string, field string, value double, unit string, at string"
     )
+    Merger(str(tmp_path / "tables"), "rollup", MERGING, files=1)  # makes its tables
     append(readings, 0, str(tmp_path / "tables"), "readings", form="delta", query="q")
     yield tmp_path
     for query in spark.streams.active:

@@ -11,9 +11,11 @@ from hedgerow.pipeline.jobs.ingest import bronze_schema
 from hedgerow.pipeline.jobs.quality import (
     DELIVERY_COLUMNS,
     GAP_COLUMNS,
+    LATENCY_COLUMNS,
     QUALITY_COLUMNS,
     deliveries,
     gaps,
+    latency,
     quality,
     summarise,
 )
@@ -188,3 +190,19 @@ def test_a_recorders_journal_may_count_as_a_subscriber(spark: SparkSession) -> N
     table = found(quality(bronze(spark, rows), {"recorder's": "barn"}))
     assert table["subscriber", "a", "barn", None]["delivered"] == 2
     assert not any(kind == "link" for kind, *_ in table)
+
+
+def test_latency_and_loss_of_each_hop_by_the_minute(spark: SparkSession) -> None:
+    """By the clock of the source, so that a minute's lost ones are in it; and neither of what came before."""
+    at_a = [row("a", number) for number in (1, 10, 20, 50, 70, 80)]
+    at_b = [hop("b", "a", number, delay) for number, delay in ((10, 10), (50, 30), (70, 15_000), (80, 40))]
+    rows = latency(deliveries(bronze(spark, [*at_a, *at_b]))).where("kind = 'hop'").orderBy("start")
+    assert tuple(rows.columns) == LATENCY_COLUMNS
+    noon = NOON.replace(tzinfo=None)
+    found = [
+        (each.start, each.delivered, each.lost, each.delay_p50_s, each.delay_max_s) for each in rows.collect()
+    ]
+    assert found == [
+        (noon, 2, 1, pytest.approx(0.02), pytest.approx(0.03)),
+        (noon + timedelta(minutes=1), 2, 0, pytest.approx(7.52), pytest.approx(15)),
+    ]

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from hedgerow.pipeline.queries import QuerySettings
     from hedgerow.pipeline.runner import Runner
 
-JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
-TABLES = ("bronze", "readings", "quarantine", "hot", "anomalies", "late", "quality", "gaps", "sweep")
+JOBS = ("ingest", "readings", "hot", "anomalies", "rollup", "quality", "devices")
+TABLES = (
+    "bronze", "readings", "quarantine", "hot", "anomalies", "late", "rollup", "last", "devices", "quality",
+    "gaps", "latency", "sweep",
+)  # fmt: skip
 WORDS_AFTER: dict[str, str | tuple[str, ...]] = {"run": JOBS, "check": "DIR", "files": TABLES}
 """What a shell completes."""
 OPTION_FLAGS = {

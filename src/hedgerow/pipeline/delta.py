@@ -143,6 +143,13 @@ class Delta:
         table = self._open()
         return None if table is None else list(table.file_uris())
 
+    def small_files(self, most: int) -> list[str]:
+        """Those of fewer bytes, by their names below it."""
+        import pyarrow as pa
+
+        found = pa.table(self._open().get_add_actions(flatten=True)).to_pylist()
+        return [row["path"] for row in found if row["size_bytes"] < most]
+
     def spark_schema(self) -> StructType:
         """Of a table that is there."""
         import pyarrow as pa

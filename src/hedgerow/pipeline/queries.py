@@ -4,8 +4,9 @@ A job of the table `JOBS` is a *stream*, whose queries go on from their checkpoi
 or a *summary*, which is calculated anew from the tables each time. All tables are below one directory:
 
     journals ─ ingest ─► bronze ─ readings ─► readings ─ anomalies ─► anomalies
-        │                  │          └─────► quarantine
-        └─ hot ─► hot      └─ quality ─► quality, gaps
+        │                  │          ├─────► quarantine
+        │                  │          └ rollup ─► rollup, last ─ devices ─► devices
+        └─ hot ─► hot      └─ quality ─► quality, gaps, latency
              └──► $hedgerow/plan/BROKER
 """
 
@@ -25,9 +26,10 @@ from hedgerow.errors import ConfigError, HedgerowError
 from hedgerow.pipeline.delta import UPKEEP, Delta, Upkeep
 from hedgerow.pipeline.divide import Divider, query_life
 from hedgerow.pipeline.gaps import GAPS
-from hedgerow.pipeline.jobs import anomalies, hot, ingest, quality, readings
+from hedgerow.pipeline.jobs import anomalies, devices, hot, ingest, quality, readings, rollup
 from hedgerow.pipeline.jobs.anomalies import AnomalySettings
 from hedgerow.pipeline.kept_connection import KeptConnection
+from hedgerow.pipeline.merging import Merger
 from hedgerow.pipeline.places import location_of, state_of
 from hedgerow.pipeline.plan import VALIDITY_S, Planner
 from hedgerow.pipeline.rules import Rules
@@ -37,6 +39,7 @@ from hedgerow.pipeline.tables import (
     append,
     check_lake_belongs,
     checkpoint_place,
+    form_of,
     read_growth,
     read_table,
     read_table_stream,
@@ -176,6 +179,15 @@ def _divided_by_time(judged: DataFrame) -> Mapping[str, DataFrame]:
     return {"anomalies": anomalies.told(judged), "late": anomalies.late(judged)}
 
 
+def start_rollup(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
+    cores = spark.sparkContext.defaultParallelism
+    merger = Merger(settings.tables, "rollup", rollup.MERGING, cores, settings.upkeep)
+    stream = read_growth(spark, settings.tables, "readings", struct(readings.READING_SCHEMA))
+    writer = stream.writeStream.foreachBatch(merger.write)
+    writer = writer.option("checkpointLocation", checkpoint_place(settings.tables, "rollup"))
+    return [start(writer, "rollup", settings)]
+
+
 def start_hot(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
     source = messages(spark, settings, "hot", ("broker", "topic", "received_at"))
     check_lake_belongs(settings.tables, ("hot",), "hot")
@@ -216,10 +228,19 @@ def summarise_quality(spark: SparkSession, settings: QuerySettings) -> None:
     bronze = read_table(spark, settings.tables, "bronze", settings.form, schema)
     deliveries = quality.deliveries(bronze).persist()
     try:
-        for name, rows in (("quality", quality.summarise(deliveries)), ("gaps", quality.gaps(deliveries))):
-            replace_table(rows, settings.tables, name)
+        for name, summarise in quality.SUMMARIES.items():
+            replace_table(summarise(deliveries), settings.tables, name)
     finally:
         deliveries.unpersist()
+
+
+def summarise_devices(spark: SparkSession, settings: QuerySettings) -> None:
+    last = rollup.last_values(read_table(spark, settings.tables, rollup.LAST))
+    if form_of(settings.tables, "anomalies") is None:  # That job has not run: nobody knows of silences.
+        found = spark.createDataFrame([], struct(anomalies.ANOMALY_SCHEMA))
+    else:
+        found = read_table(spark, settings.tables, "anomalies")
+    replace_table(devices.devices(last, found), settings.tables, "devices")
 
 
 STREAMS: dict[str, tuple[Callable[[SparkSession, QuerySettings], list[StreamingQuery]], str]] = {
@@ -227,6 +248,7 @@ STREAMS: dict[str, tuple[Callable[[SparkSession, QuerySettings], list[StreamingQ
     "ingest": (start_ingest, "journals to bronze, every message once"),
     "readings": (start_readings, "bronze to readings by the rules; what cannot be read to quarantine"),
     "anomalies": (start_anomalies, "what stands out in the readings of each sensor, in words"),
+    "rollup": (start_rollup, "readings by minute, hour and day, and the last of each sensor"),
 }
 """In the order in which they need each other; a plan is worth less the older it is."""
 
@@ -235,6 +257,7 @@ OF_JOURNALS = ("hot", "ingest")
 
 SUMMARIES: dict[str, tuple[Callable[[SparkSession, QuerySettings], None], str]] = {
     "quality": (summarise_quality, "delay, loss, duplicates and gaps of each link, topic and subscriber"),
+    "devices": (summarise_devices, "since when each sensor is there, and how long it was silent"),
 }
 
 JOBS = {name: text for name, (_, text) in (*STREAMS.items(), *SUMMARIES.items())}

@@ -59,7 +59,7 @@ def test_a_payload_says_when() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no row ingets; there are ingest, hot, anomalies"):
+    with pytest.raises(ConfigError, match="no row ingets; there are ingest, hot, rollup"):
         run(BenchRequest(only=("ingets",)))
     with pytest.raises(ConfigError, match="no peer kafka; there are spark-parquet, paho-parquet"):
         run(BenchRequest(peers=("kafka",)))

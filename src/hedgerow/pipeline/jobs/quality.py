@@ -30,7 +30,7 @@ retained, and times that bronze clamped, have no delay. Percentiles are exact, o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
@@ -53,6 +53,9 @@ QUALITY_COLUMNS = (
 )  # fmt: skip
 """`topic` null: all topics. `duplicates`: copies beyond the first. `gaps`: ranges of lost messages. `lost`
 and `gaps` null: not known."""
+_DELAYS = ("delay_p50_s", "delay_p95_s", "delay_p99_s", "delay_max_s")
+LATENCY_COLUMNS = ("kind", "source", "target", "start", "delivered", "lost", *_DELAYS)
+"""`start`: of a minute."""
 GAP_COLUMNS = (
     "kind", "source", "target", "origin", "epoch", "topic", "first_sequence", "last_sequence", "missing",
     "from_at", "to_at",
@@ -105,6 +108,29 @@ def gaps(deliveries: DataFrame) -> DataFrame:
         )
         .select(*GAP_COLUMNS)
     )
+
+
+def latency(deliveries: DataFrame) -> DataFrame:
+    """LATENCY_COLUMNS of `deliveries`: what became of the messages of each minute, by the source's clock
+    where it has a journal."""
+    minute = sql.date_trunc("MINUTE", sql.coalesce("sent_at", "received_at"))
+    return (
+        deliveries.where(sql.col("state").isin("delivered", "lost"))
+        .withColumn("start", minute)
+        .where(sql.col("start").isNotNull())
+        .groupBy("kind", "source", "target", "start")
+        .agg(
+            sql.count_if(sql.col("state") == "delivered").alias("delivered"),
+            sql.count_if(sql.col("state") == "lost").alias("lost"),
+            *_percentiles(),
+        )
+        .select(*LATENCY_COLUMNS)
+    )
+
+
+def _percentiles() -> list[Column]:
+    delays = sql.percentile("delay_s", sql.array(*(sql.lit(share) for share in (0.5, 0.95, 0.99, 1.0))))
+    return [delays[at].alias(name) for at, name in enumerate(_DELAYS)]
 
 
 def _arrivals(bronze: DataFrame, subscribers: Mapping[str, str]) -> DataFrame:
@@ -223,8 +249,6 @@ def _all_topics() -> Column:
 
 
 def _figures() -> list[Column]:
-    delays = sql.percentile("delay_s", sql.array(*(sql.lit(share) for share in (0.5, 0.95, 0.99, 1.0))))
-    names = ("delay_p50_s", "delay_p95_s", "delay_p99_s", "delay_max_s")
     return [
         sql.min("basis").alias("basis"),
         sql.count("*").alias("published"),
@@ -232,7 +256,7 @@ def _figures() -> list[Column]:
         _as_far_as_known(sql.count_if(sql.col("state") == "lost")).alias("lost"),
         sql.sum(sql.col("duplicates").cast("long")).alias("duplicates"),
         _as_far_as_known(sql.count_if("begins_gap")).alias("gaps"),
-        *(delays[at].alias(name) for at, name in enumerate(names)),
+        *_percentiles(),
         sql.count_if(sql.col("delay_s") < 0).alias("negative"),
         sql.when(sql.min("delay_s") < 0, -sql.min("delay_s"))
         .when(sql.min("delay_s") >= 0, sql.lit(0.0))
@@ -245,3 +269,11 @@ def _figures() -> list[Column]:
 def _as_far_as_known(count: Column) -> Column:
     """Null for 0 where the source has no journal to say so."""
     return sql.when((count > 0) | (sql.min("basis") == "journal"), count)
+
+
+SUMMARIES: Mapping[str, Callable[[DataFrame], DataFrame]] = {
+    "quality": summarise,
+    "gaps": gaps,
+    "latency": latency,
+}
+"""Of `deliveries`, by the name of the table."""

@@ -29,6 +29,7 @@ from hedgerow_workshop.lab.harness.programs import LabProgram
 from hedgerow_workshop.programs import descendants
 from hedgerow_workshop.tables import load_rows
 
+JOBS = ("ingest", "readings", "hot", "anomalies", "quality")  # whose results the summary tells
 MAX_STARTS = 3
 GONE_S = 10.0
 POLL_S = 0.01
@@ -89,7 +90,7 @@ class PipelineProgram(LabProgram):
         self._temporary.mkdir()
 
     def start(self, broker: str, plan_for: str) -> None:
-        words = ["pipeline", "run", "--journal", f"{self._journals}/*", "--tables", str(self.tables)]
+        words = ["pipeline", "run", *JOBS, "--journal", f"{self._journals}/*", "--tables", str(self.tables)]
         # On a busy machine Spark may be a minute behind the farm, and its plan is still worth following.
         words += ["--broker", broker, "--plan-for", plan_for, "--plan-validity", "3 min"]
         words += ["--conf", f"spark.local.dir={self._temporary}"]

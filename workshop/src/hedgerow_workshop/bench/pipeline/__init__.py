@@ -5,6 +5,7 @@ obvious alternative.
 | --- | --- |
 | `ingest` | rows/s from a journal into bronze, beside the same rows from Parquet files |
 | `hot` | rows/s through the windowed hot topics, likewise |
+| `rollup` | readings/s into minutes, hours and days, beside the same by plain Spark on Parquet |
 | `anomalies` | s that a batch of 1,000 readings takes where 100,000 sensors are watched |
 | `linear` | what 4 million rows cost beside 4 times what 1 million cost; 2 million are told in a note |
 | `journal-cost` | the share of its throughput (QoS 0, 1 → 1) that a broker keeps with its journal on |
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hedgerow_workshop.bench import journal_cost
-from hedgerow_workshop.bench.pipeline import alternative, live, throughput, watching
+from hedgerow_workshop.bench.pipeline import alternative, live, rolling, throughput, watching
 from hedgerow_workshop.bench.pipeline.recording import record
 from hedgerow_workshop.bench.report import (
     BenchRequest,
@@ -84,17 +85,33 @@ class PipelineBench:
         self._shown.note(text)
 
     def race(self, name: str) -> BenchRow:
-        """Both sources in turn, so that a slow minute falls on both; medians."""
         recording = record(self.next_directory() / "recording", self.plan.rows)
-        took: dict[str, list[float]] = {source: [] for source in throughput.SOURCES}
+        return self._race(
+            name, recording.rows, lambda source: throughput.seconds(self._spark, name, source, recording)
+        )
+
+    def rollup(self) -> BenchRow:
+        readings = rolling.Readings(self._spark, self.next_directory(), self.plan.rows)
+
+        def seconds(source: str) -> float:
+            readings.forget()
+            return readings.seconds(source)
+
+        return self._race(rolling.ROW, readings.rows, seconds, rolling.AT_LEAST)
+
+    def _race(
+        self, name: str, rows: int, seconds: Callable[[str], float], at_least: float | None = None
+    ) -> BenchRow:
+        """Both sources in turn, so that a slow minute falls on both; medians."""
+        took: dict[str, list[float]] = {source: [] for source in (OURS, SPARK)}
         for number in range(self.plan.rounds + 1):
             for source, values in took.items():
                 self._shown.step(f"{name} from {source}, round {number}")
-                value = throughput.seconds(self._spark, name, source, recording)
+                value = seconds(source)
                 if number or not self.plan.rounds:  # In the first the JVM compiles.
                     values.append(value)
-        rates = {source: recording.rows / statistics.median(values) for source, values in took.items()}
-        ratio, at_least = rates[OURS] / rates[SPARK], self.plan.at_least
+        rates = {source: rows / statistics.median(values) for source, values in took.items()}
+        ratio, at_least = rates[OURS] / rates[SPARK], at_least or self.plan.at_least
         if ratio < at_least:
             self.note(f"{name}: {ratio:.3f}× is less than the {at_least:g}× that we promise")
         return BenchRow(name, "rows/s", "higher", rates[OURS], {SPARK: rates[SPARK]})
@@ -178,6 +195,7 @@ class PipelineBench:
 ROWS: dict[str, Callable[[PipelineBench], BenchRow]] = {
     "ingest": lambda bench: bench.race("ingest"),
     "hot": lambda bench: bench.race("hot"),
+    "rollup": PipelineBench.rollup,
     "anomalies": PipelineBench.anomalies,
     "linear": PipelineBench.linear,
     "journal-cost": PipelineBench.journal_cost,
