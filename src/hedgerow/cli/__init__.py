@@ -83,6 +83,11 @@ COMMANDS: dict[str, Command] = {
         "keep what a broker publishes in a journal",
         "hedgerow record --broker mqtt://localhost --filter 'farm/#' --journal journal",
     ),
+    "journal": Command(
+        "messages",
+        "show, export and verify what was recorded",
+        "hedgerow journal cat data/journal -t 'farm/#' --last 20 -v",
+    ),
     "top": Command(
         "watch",
         "watch a fabric in a terminal: nodes, links, hot topics, events",

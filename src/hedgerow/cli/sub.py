@@ -12,20 +12,19 @@ import logging
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing, suppress
-from datetime import datetime
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import hedgerow
 from hedgerow.cli import client_options
+from hedgerow.cli.beginnings import add_beginnings
 from hedgerow.cli.client_options import Target, write_out
 from hedgerow.cli.option_values import positive, topic_filter, whole
 from hedgerow.cli.parsing import UsageError
 from hedgerow.cli.sub_format import Piece, compile_format, print_payload, print_verbosely
-from hedgerow.errors import ConfigError, TopicError
-from hedgerow.journal.replay.names import read_start
+from hedgerow.errors import ConfigError
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import MessageReceived
 from hedgerow.topics import matches, validate_filter
@@ -88,23 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="unsubscribe from this filter",
     )
     choice.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="quality of service (0)")
-    past = choice.add_mutually_exclusive_group()
-    past.add_argument(
-        "--since",
-        metavar="WHEN",
-        type=_since,
-        help="first what the node has recorded: in the last 1h, 15m, 7d, since 2026-11-19T08:00:00Z, or all",
-    )
-    past.add_argument(
-        "--from",
-        dest="since",
-        metavar="N",
-        type=_numbered("position"),
-        help="the same, from this position of the journal on",
-    )
-    past.add_argument(
-        "--last", dest="since", metavar="N", type=_numbered("last"), help="the same, the last N messages"
-    )
+    add_beginnings(choice, "first what the node has recorded")
     choice.add_argument("-R", dest="no_retained", action="store_true", help="no retained messages")
     choice.add_argument(
         "--retained-only", action="store_true", help="only these; the first other one ends it"
@@ -195,28 +178,6 @@ def _make_subscription(
         keep=arguments.disable_clean_session,
         since=arguments.since,
     )
-
-
-def _since(text: str) -> str:
-    """A time without a zone is that of this machine."""
-    with suppress(ValueError):
-        at = datetime.fromisoformat(text)
-        if at.tzinfo is None or at.utcoffset():
-            return f"@{at.timestamp():.6f}"
-    try:
-        read_start(text, 0.0)
-    except TopicError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
-def _numbered(word: str) -> Callable[[str], str]:
-    read = whole(0)
-
-    def read_number(text: str) -> str:
-        return _since(f"{word}-{read(text)}")
-
-    return read_number
 
 
 class Batches(Protocol):

@@ -79,7 +79,7 @@ def test_properties_come_back(journal: Path) -> None:
 def test_a_beginning_is_found_by_time(journal: Path, at: float) -> None:
     rows = read_plain(journal)
     expected = next((row.position for row in rows if row.received_at >= at * 1e6), len(rows))
-    assert find_position(journal, Start(TIME, at), "#", len(rows)) == expected
+    assert find_position(journal, Start(TIME, at), ("#",), len(rows)) == expected
 
 
 @pytest.mark.parametrize("topic_filter", ["#", "p", "run/+", "single", "none"])
@@ -87,18 +87,18 @@ def test_a_beginning_is_found_by_time(journal: Path, at: float) -> None:
 def test_the_last_ones_are_found(journal: Path, topic_filter: str, count: int) -> None:
     rows = read_plain(journal)
     matching = [row for row in rows if _matches(row, topic_filter)]
-    begin = find_position(journal, Start(LAST, count), topic_filter, len(rows))
+    begin = find_position(journal, Start(LAST, count), (topic_filter,), len(rows))
     assert [row for row in matching if row.position >= begin] == (matching[-count:] if count else [])
 
 
 def test_a_position_is_within_the_journal(journal: Path) -> None:
     end = len(read_plain(journal))
     for wanted, expected in ((0, 0), (7, 7), (end + 5, end)):
-        assert find_position(journal, Start(POSITION, wanted), "#", end) == expected
+        assert find_position(journal, Start(POSITION, wanted), ("#",), end) == expected
     first, second = segments(journal)[0].path, segments(journal)[1].first_position
     first.rename(journal / "away")
     try:
-        assert find_position(journal, Start(POSITION, 0), "#", end) == second
+        assert find_position(journal, Start(POSITION, 0), ("#",), end) == second
         page = read_page(journal, 0, end)
         assert (page.lost, page.frames[0].frame.first_position) == (second, second)
     finally:

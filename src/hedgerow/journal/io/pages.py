@@ -10,7 +10,7 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import accumulate
@@ -77,7 +77,7 @@ class JournalPages:
         def was_found(position: int | None, _: int) -> None:
             found(end if position is None else position)
 
-        self._ask(lambda: find_position(self._directory, start, topic_filter, end), was_found, 0)
+        self._ask(lambda: find_position(self._directory, start, (topic_filter,), end), was_found, 0)
 
     def close(self) -> None:
         self._is_closed = True
@@ -144,21 +144,22 @@ def read_page(directory: Path, position: int, end: int) -> Page:
     return Page(position, reached, frames, lost, size)
 
 
-def find_position(directory: Path, start: Start, topic_filter: str, end: int) -> int:
+def find_position(directory: Path, start: Start, topic_filters: Sequence[str], end: int) -> int:
+    """Where it begins, within what is there; the last so many are of those that match one of the filters."""
     if start.kind == TIME:
         return first_since(directory, round(start.number * 1e6), end)
     first = next((segment.first_position for segment in segments(directory)), end)
     if start.kind == LAST:
-        return _last_matching(directory, int(start.number), topic_filter, min(first, end), end)
+        return _last_matching(directory, int(start.number), topic_filters, min(first, end), end)
     return max(min(first, end), min(int(start.number), end))
 
 
-def _last_matching(directory: Path, count: int, topic_filter: str, first: int, end: int) -> int:
+def _last_matching(directory: Path, count: int, topic_filters: Sequence[str], first: int, end: int) -> int:
     """The position from which on so many match, or the first of all."""
     step = STEP_BACK
     while count:
         begin = max(first, end - step)
-        found = _matching(directory, topic_filter, begin, end)
+        found = _matching(directory, topic_filters, begin, end)
         total = sum(rows for _, rows in found)
         if total >= count or begin <= first:
             return _skip(found, total - count) if total >= count else first
@@ -174,7 +175,7 @@ def _skip(found: list[tuple[int, int]], count: int) -> int:
     return position + count - (ends[run] - rows)
 
 
-def _matching(directory: Path, topic_filter: str, begin: int, end: int) -> list[tuple[int, int]]:
+def _matching(directory: Path, topic_filters: Sequence[str], begin: int, end: int) -> list[tuple[int, int]]:
     """Runs that match: the first position, and how many."""
     found: list[tuple[int, int]] = []
     for _, file, frame in scan.frames(directory, begin, end, lambda gap: None):
@@ -186,7 +187,7 @@ def _matching(directory: Path, topic_filter: str, begin: int, end: int) -> list[
         position = frame.first_position
         for number, rows in zip(frame.numbers(meta, "topic"), frame.numbers(meta, "rows"), strict=True):
             if number not in wanted:
-                wanted[number] = matches(topic_filter, texts[number])
+                wanted[number] = any(matches(each, texts[number]) for each in topic_filters)
             if wanted[number] and position + rows > begin:
                 first = max(position, begin)
                 found.append((first, min(position + rows, end) - first))

@@ -41,8 +41,9 @@ def store_times(segment: Segment, earliest: int, latest: int) -> None:
         times_path(segment).write_bytes(data + _CHECKSUM.pack(crc32(data)))
 
 
-def times_of(segment: Segment) -> Times | None:
-    """None: nothing was received. FileNotFoundError: there is no such segment."""
+def times_of(segment: Segment, keeps: bool = True) -> Times | None:
+    """None: nothing was received. FileNotFoundError: there is no such segment. `keeps`: it is full, and what
+    is found may be noted."""
     known = _load(segment)
     if known is not None:
         return known
@@ -51,7 +52,8 @@ def times_of(segment: Segment) -> Times | None:
     if not frames:
         return None
     found = Times(min(frame.earliest for frame in frames), max(frame.latest for frame in frames))
-    store_times(segment, found.earliest, found.latest)
+    if keeps:
+        store_times(segment, found.earliest, found.latest)
     return found
 
 
