@@ -142,6 +142,12 @@ class FixedNode:
         may_write = access.is_open or access.may_write(user, MOBILE_PREFIX + mobile_id, topic)
         return may_write and not self.reserves(topic)
 
+    def may_carry(self, mobile_id: str, topic: str) -> bool:
+        """As something that waited for a client there: from here, or from one of its clients to another."""
+        if topic.startswith("$") or self.reserves(topic):
+            return False
+        return self.may_read(mobile_id, topic) or self._may_write(mobile_id, topic)
+
     def reserves(self, topic: str) -> bool:
         return is_coordination(topic, self.domain, (self.broker.node_id, *self.machine.mobiles))
 

@@ -26,6 +26,7 @@ from hedgerow.mobility.delegation.limits import MAX_EXPECTED, MIN_EXPECTED, ORDI
 from hedgerow.mobility.delegation.publications import Roaming, RoamingStep
 from hedgerow.mobility.events import SessionHeld, SessionLeft
 from hedgerow.mobility.roaming import (
+    MAX_STAGED_BYTES,
     Giving,
     Noted,
     Taking,
@@ -40,7 +41,7 @@ from hedgerow.mobility.roaming import (
 )
 from hedgerow.mobility.sessions import when_readable
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.topics import matches
+from hedgerow.topics import TopicTree
 
 if TYPE_CHECKING:
     from hedgerow.mobility.fixed import FixedNode
@@ -48,8 +49,11 @@ if TYPE_CHECKING:
 PART = "roaming"  # under which the store keeps which sessions are held
 LOOK_S = 0.2  # between two looks at those for whom somebody waits
 SETTLING_S = 60.0  # after a start, until all mobile brokers have told which sessions they have
-MAX_STAGED_BYTES = 512 * 1024 * 1024  # of sessions on their way to here; an owner gets what it leaves free
-MIN_STAGED_BYTES = 16 * 1024 * 1024
+MIN_STAGED_BYTES = 16 * 1024 * 1024  # An owner gets what it leaves free of `MAX_STAGED_BYTES`.
+# Whatever is brought goes in front of what waits, which is taken out for that and put back. So one small
+# packet can cost a look at a hundred thousand messages.
+MERGED_PER_S = 10_000.0  # messages, for one owner. The next one waits for it.
+MANY_MERGED = 1_000  # With fewer nobody waits.
 
 
 @dataclass(slots=True)
@@ -91,6 +95,7 @@ class HeldSessions:
         self._roamers: dict[str, Roamer] = {}
         self._room = Pool(MAX_EXPECTED, MIN_EXPECTED, 1)
         self._staged = Pool(MAX_STAGED_BYTES, MIN_STAGED_BYTES, 1)
+        self._merges_at: dict[str, float] = {}  # by owner, since many were merged: when the next may be
         self._waiting: set[str] = set()
         """Clients for whom a mobile broker waits, or that have something to be brought to one."""
         self._look_at = float("inf")
@@ -277,6 +282,10 @@ class HeldSessions:
         taking = roamer.taking.get(event.peer) if roamer is not None else None
         if roamer is None or taking is None or addresses.owner_of(callback) != event.peer:
             return
+        topic = body.message.topic
+        if not self._node.may_carry(event.peer, topic):
+            self._machine.refuse(event.peer, topic, f"no right to read or to publish to {topic!r}")
+            return
         size = size_of(body.message)
         if not self._staged.has_room(roamer.whose, size):
             self._machine.stats.overflowed += 1
@@ -306,6 +315,9 @@ class HeldSessions:
         self._finish(mobile_id, roamer, taking)
 
     def _finish(self, mobile_id: str, roamer: Roamer, taking: Taking) -> None:
+        if not self._may_merge(roamer):
+            self._wait(roamer)
+            return
         session = self._session_of(roamer)
         if session is None and self._open(roamer, taking):
             session = self._session_of(roamer)
@@ -313,6 +325,16 @@ class HeldSessions:
             return
         taking.is_stored = True
         when_readable(self._broker, session, partial(self._store, mobile_id, roamer, session, taking))
+
+    def _may_merge(self, roamer: Roamer) -> bool:
+        if self._merges_at.get(roamer.whose, 0.0) > self._broker.now:
+            return False
+        self._merges_at.pop(roamer.whose, None)
+        return True
+
+    def _note_merged(self, roamer: Roamer, count: int) -> None:
+        if count > MANY_MERGED:
+            self._merges_at[roamer.whose] = self._broker.now + count / MERGED_PER_S
 
     def _store(self, mobile_id: str, roamer: Roamer, session: Session, taking: Taking) -> None:
         """All that it has given, in front of what waits."""
@@ -343,6 +365,7 @@ class HeldSessions:
         missed = [each for each in taking.missed if not is_here(each)]
         self._staged.change(roamer.whose, -taking.bytes)
         taking.bytes, taking.missed = 0, []
+        self._note_merged(roamer, len(waiting) + len(missed))
         return merge(self._broker, session, missed, roamer.had)
 
     def _go_on_taking(self, roamer: Roamer) -> None:
@@ -580,13 +603,11 @@ class HeldSessions:
 def _wanted(session: Session, known: Iterable[tuple[Message, bool]]) -> list[Waited]:
     """Of these events, those that its client has subscribed to."""
     found: list[Waited] = []
+    held: TopicTree[str, int] = TopicTree()
+    for name, record in (session.subscriptions or {}).items():
+        held.set(name, name, record.subscription.qos)
     for message, is_again in known:
-        levels = [
-            record.subscription.qos
-            for name, record in (session.subscriptions or {}).items()
-            if matches(name, message.topic)
-        ]
-        qos = min(max(levels, default=0), message.qos)
+        qos = min(max((qos for _, qos in held.match(message.topic)), default=0), message.qos)
         if qos:
             found.append((message, qos, is_again))
     return found

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
+from hedgerow.broker.deliveries import enqueue
 from hedgerow.broker.handle_subscribe import subscribe_for
 from hedgerow.broker.log_reading import waiting
 from hedgerow.broker.publishing import deliver_to
@@ -30,12 +31,13 @@ from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation.limits import ENTRIES_PER_DELEGATION, MAX_HAD, RECORD_BYTES
 from hedgerow.mobility.delegation.publications import GuestSubscription, Roaming, RoamingStep
 from hedgerow.mobility.sessions import may_have_come, take_queued
-from hedgerow.mqtt.outbox import Stage
+from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.mqtt.packets import Subscription
-from hedgerow.topics import matches, split_shared
+from hedgerow.topics import TopicTree, matches, split_shared
 
 NEVER = 2**32 - 1  # seconds: as Session Expiry Interval has it (§3.1.2.11.2)
 MAX_ROAMING_FILTERS = 10_000  # of one session
+MAX_STAGED_BYTES = 512 * 1024 * 1024  # of sessions on their way to here, in all
 
 Waited = tuple[Message, int, bool]
 """What waits for a client: at which QoS, and whether it may have got it."""
@@ -190,10 +192,14 @@ def merge(
     covers: Callable[[Message], bool] = lambda message: False,
 ) -> int:
     """Put what it missed in front of what waits. `had`: its client has got it elsewhere. `given`: here, or it
-    waits. `covers`: of what waits, it is among what was missed, or its client has had it elsewhere."""
-    queued = [(each.message, each.qos, may_have_come(each)) for each in take_queued(broker, session)]
-    behind = {message.id for message, _, _ in queued}
+    waits. `covers`: of what waits, it is among what was missed, or its client has had it elsewhere. Of what
+    waits and was missed as well the former counts: whoever brings the latter may have made it up."""
+    queued = take_queued(broker, session)
+    behind = {each.message.id: each.message for each in queued}
     done = {each.message.id for each in session.loaded()}
+    held: TopicTree[str, None] = TopicTree()
+    for topic_filter in (session.subscriptions or ()) if missed else ():
+        held.set(topic_filter, topic_filter, None)
     count = 0
     for message, qos, is_again in missed:
         assert message.id is not None
@@ -202,20 +208,27 @@ def merge(
             continue
         done.add(message.id)
         count += 1
-        _deliver(broker, session, message, qos, is_again)
-    for message, qos, is_again in queued:
+        true = behind.get(message.id, message)
+        filters = [topic_filter for topic_filter, _ in held.match(true.topic)]
+        broker.durability.store_separately()
+        deliver_to(broker, session, true, None, qos, is_again, filters=filters)
+    for each in queued:
+        message = each.message
         if message.id not in done and message.id not in had and not covers(message):
-            _deliver(broker, session, message, qos, is_again)
+            _put_back(broker, session, each, may_have_come(each))
     return count
 
 
 def mark(broker: Broker, session: Session, ids: Container[MessageId]) -> None:
     """Of what waits for it, these may have come to its client elsewhere."""
     for each in take_queued(broker, session):
-        is_again = may_have_come(each) or each.message.id in ids
-        _deliver(broker, session, each.message, each.qos, is_again)
+        _put_back(broker, session, each, may_have_come(each) or each.message.id in ids)
 
 
-def _deliver(broker: Broker, session: Session, message: Message, qos: int, is_again: bool) -> None:
-    broker.durability.store_separately()
-    deliver_to(broker, session, message, None, qos, is_again)
+def _put_back(broker: Broker, session: Session, taken: Delivery, is_again: bool) -> None:
+    """As what it was. To look for it among ten thousand filters, each time, would take minutes."""
+    if session.may_read(broker.access, taken.message.topic):
+        delivery = Delivery(taken.message, taken.qos, taken.retain, taken.subscription_identifiers)
+        delivery.is_again = is_again
+        broker.durability.store_separately()
+        enqueue(broker, session, delivery)

@@ -30,6 +30,7 @@ from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.publications import GuestSubscription, Roaming, RoamingStep
 from hedgerow.mobility.events import NodeEvent, SessionCame, SessionLeft
 from hedgerow.mobility.roaming import (
+    MAX_STAGED_BYTES,
     Giving,
     Noted,
     Taking,
@@ -37,6 +38,7 @@ from hedgerow.mobility.roaming import (
     may_roam,
     merge,
     offers,
+    size_of,
     subscribe_all,
     subscriptions_of,
     take_offer,
@@ -104,6 +106,7 @@ class RoamingClients:
         self._given: dict[str, Noted] = {}
         """What they get here, by callback, while they may be brought the same."""
         self._takings: dict[str, Taking] = {}
+        self._staged_bytes = 0  # of all of them
         self._givings: dict[str, Giving] = {}
         self._due: dict[str, float] = {}
         self._told: set[str] = set()
@@ -246,7 +249,7 @@ class RoamingClients:
     def discarded(self, session: Session) -> None:
         client_id = session.client_id
         self._claims.pop(client_id, None)
-        self._takings.pop(client_id, None)
+        self._stop_taking(client_id)
         self._givings.pop(client_id, None)
         self._due.pop(client_id, None)
         self._untold.pop(client_id, None)
@@ -303,6 +306,7 @@ class RoamingClients:
         now = self._broker.now
         self.is_known = is_known
         self._takings.clear()
+        self._staged_bytes = 0
         self._told.clear()
         self._untold.clear()
         self._refused.clear()
@@ -356,6 +360,12 @@ class RoamingClients:
         taking = self._takings.get(addresses.client_id_of(callback) or "")
         if taking is not None:
             taking.until = taking.until or event.number
+            size = size_of(event.event.message)
+            if self._staged_bytes + size > MAX_STAGED_BYTES:
+                self._node.machine.stats.overflowed += 1
+                return
+            self._staged_bytes += size
+            taking.bytes += size
             taking.missed.append((event.event.message, qos, event.event.is_again))
 
     def _handle_none(self, client_id: str, body: Roaming) -> None:
@@ -392,6 +402,7 @@ class RoamingClients:
             return
         taking = self._takings.get(client_id)
         if taking is None or taking.number != body.number:
+            self._stop_taking(client_id)
             taking = self._takings[client_id] = Taking(body.number)
             self._note_from_now(client_id)
         take_offer(taking, body)
@@ -405,6 +416,11 @@ class RoamingClients:
                 taking.arrived[message.id] = 0
             self._tell(client_id, RoamingStep.READY, taking.number)
 
+    def _stop_taking(self, client_id: str) -> None:
+        taking = self._takings.pop(client_id, None)
+        if taking is not None:
+            self._staged_bytes -= taking.bytes
+
     def _handle_end(self, client_id: str, body: Roaming, written: int) -> None:
         taking, session = self._takings.get(client_id), self._session_of(client_id)
         if taking is None or taking.number != body.number or session is None:
@@ -416,7 +432,7 @@ class RoamingClients:
         if self._takings.get(client_id) is not taking or self._session_of(client_id) is not session:
             return
         self._node.has_work = True
-        del self._takings[client_id]
+        self._stop_taking(client_id)
         given = self._given.get(self._callback(client_id), Noted())
         merged = merge(self._broker, session, taking.missed, body.had, given, taking.covers)
         for message_id in (*body.had, *(message.id for message, _, _ in taking.missed)):
