@@ -50,7 +50,9 @@ def rows_of(reader: TableReader | TableStreamReader, parts: list[InputPartition]
 def test_a_table_in_a_store(place: str) -> None:
     from pyspark.sql.types import StructType
 
-    table = Delta(place, "t", ("hour",), Upkeep(compact_every=4, vacuum_every=8, vacuum_after=timedelta(0)))
+    table = Delta(
+        place, "t", ("hour",), Upkeep(compact_every=4, vacuum_every=8, vacuum_after=timedelta(hours=1))
+    )
     assert form_of(place, "t") is None
     with pytest.raises(HedgerowError, match="no table t"):
         table_uris(place, "t")

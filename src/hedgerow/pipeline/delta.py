@@ -99,13 +99,15 @@ class Delta:
         self.where = f"{location_of(place)}/{name}"
         self._partition_by = partition_by
         self._upkeep = upkeep
+        self._seen: Any = None
+        """The table as `has` saw it: to open one whose log is long costs more than to write ten rows."""
 
     def create(self, schema: pa.Schema) -> Any:
         """Where there is none; one that is there gets the columns that it lacks. HedgerowError: a column has
         another type there."""
         from deltalake import DeltaTable
 
-        table = self._open()
+        table = self._seen or self._open()
         if table is not None:
             self._evolve(table, schema)
             return table
@@ -161,7 +163,7 @@ class Delta:
         return schema
 
     def has(self, query: str, batch_id: int) -> bool:
-        table = self._open()
+        table = self._seen = self._open()
         version = None if table is None else table.transaction_version(query)
         return version is not None and version >= batch_id
 
@@ -178,19 +180,20 @@ class Delta:
 
         deltalake's errors: nothing has changed.
         """
-        from deltalake import CommitProperties, Transaction
+        from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
-        table = self.create(schema) if schema is not None else self._open()
+        table = self.create(schema) if schema is not None else self._seen or self._open()
+        self._seen = None
         table.create_write_transaction(
             self._actions(written, removed),
             "append",
             table.schema(),
             list(self._partition_by),
             commit_properties=CommitProperties(app_transactions=[Transaction(query, batch_id)]),
+            # It would list the whole log after each commit: `_tend` has it done now and then.
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
-        before = table.version()
-        table.update_incremental()
-        self._tend(table, before, table.version())
+        self._tend(table, table.version() + 1)
 
     def _actions(self, written: Iterable[WrittenFile], removed: Sequence[str]) -> list[Any]:
         from deltalake.transaction import AddAction, RemoveAction
@@ -209,18 +212,21 @@ class Delta:
             for file in written
         ]
 
-    def _tend(self, table: Any, before: int, version: int) -> None:
+    def _tend(self, table: Any, version: int) -> None:
         """Now and then. What fails is done the next time: the rows are there."""
         upkeep = self._upkeep
         try:
-            if version // upkeep.compact_every > before // upkeep.compact_every:
+            # Where another has taken the very number, the next of ours will do.
+            if version % upkeep.compact_every <= 1:
                 from deltalake import WriterProperties
 
+                table.update_incremental()
                 properties = WriterProperties(compression="ZSTD")
                 table.optimize.compact(target_size=upkeep.target_bytes, writer_properties=properties)
                 if upkeep.rows_kept is not None:
                     self._forget(table, datetime.now(UTC) - upkeep.rows_kept)
-            if version // upkeep.vacuum_every > before // upkeep.vacuum_every:
+                table.cleanup_metadata()
+            if version % upkeep.vacuum_every <= 1:
                 hours = int(upkeep.vacuum_after / timedelta(hours=1))
                 table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
         except Exception as error:  # deltalake's have no common ancestor but this.

@@ -99,9 +99,9 @@ class TableReader(TakesFilters, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         where, asked, _ = self._options
-        if asked is not None:
-            return _parts(asked, {})
         table = _table(where)
+        if asked is not None:
+            return _parts(asked, _sizes(table))
         found = table.file_uris(file_pruning_predicate=self._bounds or None)
         return _parts((_name(where, uri) for uri in found), _sizes(table))
 
