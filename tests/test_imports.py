@@ -21,7 +21,17 @@ VOCABULARY = {"message", "topics", "errors", "rates", "duplicates", "origins", "
 CORE = VOCABULARY | {"mqtt", "broker"}
 NODE = CORE | {"node"}
 DISK = {"log"}  # Files of frames, for the node's store and for the journal
-ROOMS = {"multicast", "sensors", "bridges", "agent", "federation", "mobility", "journal", "home_assistant"}
+ROOMS = {
+    "multicast",
+    "sensors",
+    "bridges",
+    "agent",
+    "federation",
+    "mobility",
+    "journal",
+    "home_assistant",
+    "quotas",
+}
 CONFIGS = {f"{room}.config" for room in {*ROOMS, "web"}}
 
 # Part → what of hedgerow it may import besides itself. "" is the package's own __init__.
@@ -42,11 +52,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hot": CORE,  # It observes the publications of a broker.
     "node": CORE
     | DISK
-    | {"client.urls"},  # It knows no room. How a URL is read is the same for a bus and for a broker.
+    | {
+        "client.urls",
+        "extras",
+    },  # It knows no room. How a URL is read is the same for a bus and for a broker.
     "client": CORE | {"node", "multicast", "sensors"},
     "multicast": NODE,
     "sensors": NODE,
     "home_assistant": NODE,
+    "quotas": NODE,
     "bridges": NODE,
     "agent": NODE | {"bridges", "client", "parts"},  # `bridge_process` hosts whole nodes
     "federation": NODE | {"bridges"},  # A sidecar reaches the broker that it stands beside by a bridge.

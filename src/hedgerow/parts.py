@@ -18,6 +18,7 @@ from hedgerow.multicast import config as multicast
 from hedgerow.node.config import Config
 from hedgerow.node.part import PartEntry
 from hedgerow.node.server import Server
+from hedgerow.quotas import config as quotas
 from hedgerow.sensors import config as sensors
 from hedgerow.web import config as web
 
@@ -38,7 +39,7 @@ PARTS = (
         "hedgerow.node.committer:Committer",
         lambda config: config.data is not None or bool(config.of(journal.JournalConfig).topics),
     ),
-    PartEntry("logins", "hedgerow.node.logins:Logins", lambda config: config.passwords is not None),
+    PartEntry("logins", "hedgerow.node.logins:Logins", lambda config: config.has_users),
     PartEntry("bridges", "hedgerow.bridges.part:BridgesPart", lambda config: True, bridges.CHAPTER),
     # After the bridges: the role that is registered last is asked first whether a CONNECT is for it.
     PartEntry("neighbours refused", "hedgerow.federation.io.refusal:NeighboursRefused", lambda config: True),
@@ -74,6 +75,7 @@ PARTS = (
         lambda config: bool(config.of(sensors.SensorSettings).udp),
         sensors.CHAPTER,
     ),
+    PartEntry("quotas", "hedgerow.quotas.part:QuotasPart", lambda config: True, quotas.CHAPTER),
     PartEntry("API", "hedgerow.web.api.part:ApiPart", web.serves_api, web.API_CHAPTER),
     PartEntry("dashboard", "hedgerow.web.dashboard:Dashboard", web.serves_dashboard, web.CHAPTER),
     PartEntry("listeners", "hedgerow.node.listeners:Listeners", lambda config: True),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.broker.access import READ, WRITE, Access, Acl
+from hedgerow.broker.access import READ, WRITE, Access, Acl, Memberships
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import (
     Pingreq,
@@ -200,7 +200,7 @@ def test_blanks_beyond_ascii_belong_to_the_topic() -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("topic read a\ntopc read b", 'acl:2: "topc" is none of user, topic, pattern'),
+        ("topic read a\ntopc read b", 'acl:2: "topc" is none of user, group, member, topic, pattern'),
         ("\n\nuser", 'acl:3: "user" needs a name'),
         ("topic  ", 'acl:1: "topic" needs a topic filter'),
         ("pattern", 'acl:1: "pattern" needs a topic filter'),
@@ -248,3 +248,52 @@ async def may_read(client: RawClient, oracle: RawClient, topic: str) -> bool:
     assert answer.topic == topic
     assert isinstance(await client.receive(), Pingresp)
     return True
+
+
+GROUPS = """
+topic read public/#
+
+group cowherds
+member bob
+topic readwrite cows/#
+topic deny cows/bull
+
+user bob
+topic read cows/bull
+
+group vets
+member bob
+topic read sheep/#
+topic write cows/vet
+pattern read inbox/%u
+"""
+
+
+def test_groups_come_after_the_user_and_before_patterns() -> None:
+    acl = Acl.parse(GROUPS, "acl")
+    memberships = Memberships()
+    access = Access(acl, memberships)
+    assert access.may_write("bob", "c", "cows/7")
+    assert access.may_read("bob", "c", "cows/bull")  # by a line of its own
+    assert not access.may_write("bob", "c", "cows/bull")
+    assert access.may_read("bob", "c", "sheep/1")
+    assert access.may_read("bob", "c", "inbox/bob")
+    assert not access.may_read(
+        "bob", "c", "public/x"
+    )  # what stands before any user is for those without a name
+    assert not access.may_read("eve", "c", "cows/7")
+    assert not access.may_read(None, "c", "cows/7")
+    assert memberships.set("eve", frozenset({"cowherds", "unknown"}))
+    assert not memberships.set("eve", frozenset({"cowherds", "unknown"}))
+    assert access.may_write("eve", "c", "cows/7")
+    assert not access.may_write("eve", "c", "cows/bull")
+    assert not access.may_read("eve", "c", "sheep/1")
+    memberships.set("eve", frozenset())
+    assert not access.may_write("eve", "c", "cows/7")
+    assert len(memberships) == 0
+
+
+@pytest.mark.parametrize("text", ["member bob", "group", "group a\nmember", "group a\nuser b\nmember c"])
+def test_wrong_groups_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        Acl.parse(text, "acl")

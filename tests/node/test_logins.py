@@ -7,6 +7,7 @@ import threading
 
 from hedgerow.node import logins
 from hedgerow.node.logins import Attempt, LoginQueue
+from hedgerow.node.verdicts import Verdict
 from tests.node.gated_passwords import GatedPasswords
 from tests.waiting import until
 
@@ -18,8 +19,8 @@ class Recorder:
         self.finished: list[tuple[str, bool]] = []
 
     def login(self, address: str, username: str, password: bytes = b"right", link: bool = True) -> Attempt:
-        def finish(accepted: bool) -> None:
-            self.finished.append((username, accepted))
+        def finish(verdict: Verdict) -> None:
+            self.finished.append((username, bool(verdict)))
 
         def refuse(wait_s: float) -> None:
             raise AssertionError(f"{username} is refused for {wait_s} s")

@@ -18,7 +18,7 @@ from hedgerow.federation import config as federation
 from hedgerow.journal import config as journal
 from hedgerow.kinds import CHAPTERS, DASHBOARD, NODE, SIDECAR
 from hedgerow.multicast import config as multicast
-from hedgerow.node.config import Tls
+from hedgerow.node.config import LoginHook, Tls, WebTokenRules
 from hedgerow.node.config_keys import FIELDS as NODE_FIELDS
 from hedgerow.node.config_keys import LISTENERS
 from hedgerow.node.values import DURATION_UNITS, GIB, Address, Key, read_boolean
@@ -181,10 +181,16 @@ def _show(value: object, kind: str) -> str:
     return code(f'"{value}"')
 
 
+# Tables of which there is none by default.
+WHOLE: dict[str, Any] = {"tls": Tls, "jwt": WebTokenRules, "hook": LoginHook}
+
+
 def _find_default(key: Key) -> object:
     """Where it is: in what the node has by itself, in what its room has, or in the settings within those."""
-    if key.name.startswith("tls."):  # of which there is none by default
-        default = Tls.__dataclass_fields__[key.name.removeprefix("tls.")].default
+    table, _, rest = key.name.partition(".")
+    if table in WHOLE:
+        found = WHOLE[table].__dataclass_fields__
+        default = (found.get(rest) or found[f"{rest}_s"]).default
         return None if default is MISSING else default
     name = FIELDS.get(key.name, key.name.rpartition(".")[2])
     outer: Any = next((each.settings() for each in CHAPTERS if key in each.keys), NODE.defaults)

@@ -7,13 +7,20 @@
     topic readwrite house/#
     topic deny house/safe
 
+    # and whoever belongs to a group: an extension, which a Mosquitto does not read
+    group cowherds
+    member bob
+    member carol
+    topic readwrite cows/#
+
     # everybody, with or without a `user` line above
     pattern write sensors/%u/%c/reading
 
 Without an ACL everything is allowed. With one, a client gets only what a line grants. The order is
 Mosquitto's: the user's own `topic` lines are asked first, and among them `deny` beats every grant;
-where they say nothing, the `pattern` lines are asked in the same way. So a `topic` grant outweighs a
-`pattern deny`.
+where they say nothing, those of the user's groups are asked together in the same way, and then the `pattern`
+lines. So a `topic` grant outweighs a `pattern deny`. Besides members that the file names, a group has those
+users of whom a log-in said so (`Memberships`).
 
 Rights are asked per topic name: a subscription to `#` is accepted from anyone and delivers only what
 its client may read.
@@ -63,11 +70,14 @@ class Acl:
     def __init__(self) -> None:
         # Keyed by rule number, since several rules may name one filter.
         self._topics: dict[str | None, TopicTree[int, int]] = {}
+        self._groups: dict[str, TopicTree[int, int]] = {}
+        self._groups_of: dict[str, set[str]] = {}  # by user
         # A level with a substitution is filed as "+": the tree finds the few candidates, and only
         # these are compared with the client's names.
         self._patterns: TopicTree[int, _Pattern] = TopicTree()
         self._substitutes: set[str] = set()
         self._lines: dict[str | None, list[tuple[str, int]]] = {}  # topic lines, by user
+        self._group_lines: dict[str, list[tuple[str, int]]] = {}
         self._pattern_lines: list[tuple[str, int]] = []
 
     @classmethod
@@ -75,6 +85,7 @@ class Acl:
         """The ACL that `text` holds; `source` is its name in errors. Raises ConfigError."""
         acl = cls()
         user: str | None = None
+        group: str | None = None
         for number, line in enumerate(text.split("\n"), 1):
             line = line.strip(_BLANK)
             if not line or line.startswith("#"):
@@ -82,16 +93,26 @@ class Acl:
             keyword, rest = _split(line)
             try:
                 if keyword == "user":
-                    user = _parse_user(rest)
+                    user, group = _parse_name(keyword, rest), None
+                elif keyword == "group":
+                    group = _parse_name(keyword, rest)
+                    acl._groups.setdefault(group, TopicTree())
+                    acl._group_lines.setdefault(group, [])
+                elif keyword == "member":
+                    if group is None:
+                        raise ConfigError('"member" stands below a "group"')
+                    acl._groups_of.setdefault(_parse_name(keyword, rest), set()).add(group)
                 elif keyword == "topic":
                     access, topic_filter = _parse_rule(keyword, rest)
-                    acl._topics.setdefault(user, TopicTree()).set(topic_filter, number, access)
-                    acl._lines.setdefault(user, []).append((topic_filter, access))
+                    own = acl._topics.setdefault(user, TopicTree()) if group is None else acl._groups[group]
+                    own.set(topic_filter, number, access)
+                    lines = acl._lines.setdefault(user, []) if group is None else acl._group_lines[group]
+                    lines.append((topic_filter, access))
                 elif keyword == "pattern":
                     access, topic_filter = _parse_rule(keyword, rest)
                     acl._add_pattern(number, access, topic_filter)
                 else:
-                    raise ConfigError(f'"{keyword}" is none of user, topic, pattern')
+                    raise ConfigError(f'"{keyword}" is none of user, group, member, topic, pattern')
             except (ConfigError, TopicError) as error:
                 raise ConfigError(f"{source}:{number}: {error}") from None
         return acl
@@ -105,7 +126,15 @@ class Acl:
             levels[position] = "+"
         self._patterns.set("/".join(levels), number, _Pattern(access, tuple(templates)))
 
-    def filter_rights(self, username: str | None, client_id: str) -> FilterRights:
+    def _groups_with(self, username: str | None, told: frozenset[str]) -> list[str]:
+        """Those of a user that the file has, by its own lines or as the user's log-in told."""
+        if not self._groups or username is None:
+            return []
+        return sorted(self._groups_of.get(username, set()) | (told & self._groups.keys()))
+
+    def filter_rights(
+        self, username: str | None, client_id: str, told_groups: frozenset[str] = frozenset()
+    ) -> FilterRights:
         """To read or to write."""
         names = _names(username, client_id)
         patterns = [] if self._is_unsafe(names) else self._pattern_lines
@@ -114,17 +143,34 @@ class Acl:
             for template, access in patterns
             if (named := _substitute(template, names)) is not None
         ]
-        return FilterRights(map(_by_kind, (self._lines.get(username, []), put_in)))
+        groups = self._groups_with(username, told_groups)
+        of_groups = [line for name in groups for line in self._group_lines[name]]
+        return FilterRights(map(_by_kind, (self._lines.get(username, []), of_groups, put_in)))
 
     @property
     def visited(self) -> int:
         """How many nodes of its trees were looked at so far."""
-        return self._patterns.visited + sum(tree.visited for tree in self._topics.values())
+        trees = (*self._topics.values(), *self._groups.values())
+        return self._patterns.visited + sum(tree.visited for tree in trees)
 
-    def allows(self, username: str | None, client_id: str, topic: str, access: int) -> bool:
+    def allows(
+        self,
+        username: str | None,
+        client_id: str,
+        topic: str,
+        access: int,
+        told_groups: frozenset[str] = frozenset(),
+    ) -> bool:
+        """`told_groups`: those of the user, beside what the file says."""
         own = self._topics.get(username)
         if own is not None:
             decision = _decide((granted for _, granted in own.match(topic)), access)
+            if decision is not None:
+                return decision
+        groups = self._groups_with(username, told_groups)
+        if groups:
+            found = (granted for name in groups for _, granted in self._groups[name].match(topic))
+            decision = _decide(found, access)
             if decision is not None:
                 return decision
         names = _names(username, client_id)
@@ -157,9 +203,9 @@ def _split(text: str) -> tuple[str, str]:
     return first, rest[0] if rest else ""
 
 
-def _parse_user(rest: str) -> str:
+def _parse_name(keyword: str, rest: str) -> str:
     if not rest:
-        raise ConfigError('"user" needs a name')
+        raise ConfigError(f'"{keyword}" needs a name')
     return rest
 
 
@@ -202,12 +248,39 @@ def _substitute(template: str, names: dict[str, str]) -> str | None:
     return _SUBSTITUTION.sub(lambda found: names[found[0]], template)
 
 
+class Memberships:
+    """Groups of users, as the last log-in of each said: by a token, or a service that was asked."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, frozenset[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def of(self, username: str | None) -> frozenset[str]:
+        return self._groups.get(username, NO_GROUPS) if username is not None else NO_GROUPS
+
+    def set(self, username: str, groups: frozenset[str]) -> bool:
+        """Is that news?"""
+        if self.of(username) == groups:
+            return False
+        if groups:
+            self._groups[username] = groups
+        else:
+            self._groups.pop(username, None)
+        return True
+
+
+NO_GROUPS: frozenset[str] = frozenset()
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests count what it is asked
 class Access:
     """What the broker asks before it takes a message from a client or delivers one to it."""
 
-    def __init__(self, acl: Acl | None = None) -> None:
+    def __init__(self, acl: Acl | None = None, memberships: Memberships | None = None) -> None:
         self._acl = acl
+        self._memberships = Memberships() if memberships is None else memberships
 
     @property
     def is_open(self) -> bool:
@@ -215,12 +288,17 @@ class Access:
         return self._acl is None
 
     def may_read(self, username: str | None, client_id: str, topic: str) -> bool:
-        return self._acl is None or self._acl.allows(username, client_id, topic, READ)
+        return self._acl is None or self._allows(self._acl, username, client_id, topic, READ)
 
     def filter_rights(self, username: str | None, client_id: str) -> FilterRights | None:
         """To any topic of a filter, to read it or to write it; None: to all."""
-        rights = self._acl.filter_rights(username, client_id) if self._acl is not None else None
-        return rights if rights is not None and not rights.is_all else None
+        if self._acl is None:
+            return None
+        rights = self._acl.filter_rights(username, client_id, self._memberships.of(username))
+        return None if rights.is_all else rights
 
     def may_write(self, username: str | None, client_id: str, topic: str) -> bool:
-        return self._acl is None or self._acl.allows(username, client_id, topic, WRITE)
+        return self._acl is None or self._allows(self._acl, username, client_id, topic, WRITE)
+
+    def _allows(self, acl: Acl, username: str | None, client_id: str, topic: str, access: int) -> bool:
+        return acl.allows(username, client_id, topic, access, self._memberships.of(username))

@@ -354,6 +354,16 @@ class Broker(BrokerCore):
         for session in self.sessions.values():
             drop_unreadable(self, session)
 
+    def forget_rights(self, username: str) -> None:
+        """The rights of one user are others now."""
+        self.subscriptions.forget_all_routes()
+        for connection in self.connections:
+            if connection.session is not None and connection.session.username == username:
+                connection.forget_routes()
+        for session in self.sessions.values():
+            if session.username == username:
+                drop_unreadable(self, session)
+
     def shut_down(self, now: float) -> None:
         self.now = now
         self.durability.store_in_flight(self.sessions.values())

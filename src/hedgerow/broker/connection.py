@@ -95,7 +95,7 @@ EXCHANGE: Final = State.EXCHANGE
 CLOSED: Final = State.CLOSED
 
 # What has come meanwhile is not looked at.
-MUST_WAIT: Final = Pause.LOGIN | Pause.POSTPONED | Pause.DELIVERING
+MUST_WAIT: Final = Pause.LOGIN | Pause.POSTPONED | Pause.DELIVERING | Pause.METERED
 
 
 class Dialect(NamedTuple):
@@ -345,6 +345,8 @@ class Connection(Channel):
                 if short is not None:
                     after = short(self, data, position, body, stop)
                     if after:
+                        if after < 0:
+                            break  # It has to wait (`metered.py`).
                         position = after
                         continue
             stats.packets_received += 1

@@ -80,6 +80,8 @@ class BrokerCore:
         self.claimants: tuple[Role, ...] = ()  # the same, in the order in which CONNECTs are offered to them
         self.client_role: Role  # of whoever no other role claims
         self.sources: list[Source] = []  # of what the table has nothing of: see `source.py`
+        self.on_established: Callable[[Any], None] | None = None
+        """Called with each connection that has got its session."""
         self.reserved: list[Callable[[str], bool]] = []  # whether a topic is for parts of nodes alone
         self.commands: set[str] = set()  # topics by which clients command parts of this node
         self.kept: dict[tuple[str, str], str] = {}  # what parts had kept, by part and key, as of the start

@@ -202,6 +202,8 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     session.timer_at = None
     broker.owners.weigh(session)
     attach(connection)
+    if broker.on_established is not None:
+        broker.on_established(connection)
     broker.durability.store_session(session)
     broker.events.append(
         ClientConnected(

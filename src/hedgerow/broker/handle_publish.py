@@ -21,7 +21,7 @@ from hedgerow.broker.session import Session
 from hedgerow.broker.unreleased import MAX_BEFORE_MQTT_5, Unreleased
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
-from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.codec import decode, encode
 from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.mqtt.packets import (
     MQTT_5,
@@ -136,6 +136,24 @@ def _command_refusal(connection: Connection, message: Message) -> tuple[int, str
     if response_topic is not None and not session.role.may_write(session, response_topic):
         return Reason.NOT_AUTHORIZED, "not authorized to publish to the response topic"
     return None
+
+
+def refuse_for_quota(connection: Connection, first: int, body: bytes) -> bool:
+    """Answer a PUBLISH of MQTT 5 at QoS 1 or 2 with Quota exceeded. False: it is one that was taken before,
+    or is wrong, and goes the usual way."""
+    try:
+        packet = decode(first, body, connection.protocol_version)
+    except ProtocolError:
+        return False
+    assert isinstance(packet, Publish)
+    if packet.dup or packet.packet_id in (connection.connected_session().received or ()):
+        return False
+    _resolve_alias(connection, packet)
+    message = Message(packet.topic, packet.payload, packet.qos, packet.retain)
+    connection.broker.stats.packets_received += 1
+    reason = "more than the quota of this client, user or listener allows"
+    _refuse_publication(connection, message, packet.packet_id, Reason.QUOTA_EXCEEDED, reason)
+    return True
 
 
 def _refuse_publication(

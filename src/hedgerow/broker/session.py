@@ -59,6 +59,7 @@ class Pause:
     HELD: Final = 4  # too many of its acknowledgements wait for a commit
     UNREAD: Final = 8  # it leaves too many of its answers unread
     DELIVERING: Final = 16  # what it published last has yet to reach all of its many recipients
+    METERED: Final = 32  # it has published as much as its quota allows
 
 
 class Publisher(Protocol):

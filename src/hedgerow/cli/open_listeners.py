@@ -46,7 +46,7 @@ def _served(config: Config, scheme: str) -> str | None:
         return _served_by_mqtt(config, scheme)
     if not takes_strangers(config, ELSEWHERE):
         return None
-    shows = serves_dashboard(config) and config.passwords is None
+    shows = serves_dashboard(config) and not config.has_users
     what = "the dashboard and metrics" if shows else "metrics"
     limit = "" if config.acl is None else ", as far as the ACL lets clients without a name"
     return f"anyone who reaches this machine can read {what} without a password{limit}"
@@ -55,7 +55,7 @@ def _served(config: Config, scheme: str) -> str | None:
 def _served_by_mqtt(config: Config, scheme: str) -> str | None:
     rights = "read and write every topic" if config.acl is None else "do what the ACL lets such a client"
     if _takes_certificates(config, scheme):
-        if config.passwords is not None and not config.anonymous:
+        if config.has_users and not config.anonymous:
             return None
         authority = config.tls.client_ca if config.tls is not None else None
         return f"whoever has a certificate of {authority} can connect without a password, and {rights}"
@@ -78,6 +78,6 @@ def _how_to_close(config: Config, scheme: str) -> str:
         return f"trust fewer authorities (--client-ca FILE), {fewer}, or {here}"
     if not config.takes_clients:
         return here
-    if config.passwords is not None:
+    if config.has_users:
         return f"keep clients without a name out (--no-anonymous), or {here}"
     return f"set access.passwords (--passwords FILE) without access.anonymous (--anonymous), or {here}"

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
+from math import ceil
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.owners import owner_of
@@ -58,6 +59,10 @@ async def publish(node: NodeContext, message: Message, by: str, user: str | None
     if message.size + HEAD_BYTES > config.limits.packet_bytes:
         reason = f"more than {config.limits.packet_bytes} bytes (limits.packet_bytes)"
         raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+    wait_s = max(part.publication_wait_s(user, address, message.size) for part in node.parts)
+    if wait_s:
+        wait = {"Retry-After": str(ceil(wait_s))}
+        raise ApiError(HTTPStatus.TOO_MANY_REQUESTS, "more than your quota allows", wait)
     port = ActingPort(node, by, owner_of(user, address))
     try:
         if message.qos:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from hedgerow.broker.access import Access, Acl
+from hedgerow.broker.access import Access, Acl, Memberships
 from hedgerow.broker.limits import Limits
 from hedgerow.errors import ConfigError
 from hedgerow.node.broker_urls import BrokerUrl
@@ -41,6 +41,34 @@ class Tls:
 
 
 @dataclass(slots=True, frozen=True)
+class WebTokenRules:
+    """Which JSON Web Tokens are believed."""
+
+    keys: Path | str
+    """A file, or a URL."""
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    issuer: str | None = None
+    audience: str | None = None
+    user_claim: str = "sub"
+    groups_claim: str = "groups"
+    leeway_s: float = 10.0
+    """How far the clock of whoever made it may be off."""
+    refresh_s: float = 300.0
+
+
+@dataclass(slots=True, frozen=True)
+class LoginHook:
+    """A service that is asked who may log in."""
+
+    url: str
+    timeout_s: float = 2.0
+    cache_s: float = 60.0
+    """How long a yes holds."""
+    secret: Path | None = None
+    """A file, whose first line proves to it who asks."""
+
+
+@dataclass(slots=True, frozen=True)
 class Config:
     mqtt: tuple[Address, ...] = (Address("localhost", 1883),)
     mqtts: tuple[Address, ...] = ()
@@ -58,6 +86,8 @@ class Config:
     mdns: bool = False
     tls: Tls | None = None
     passwords: Path | None = None
+    jwt: WebTokenRules | None = None
+    hook: LoginHook | None = None
     acl: Path | None = None
     anonymous: bool = True
     empty_client_ids: bool = True
@@ -90,7 +120,12 @@ class Config:
     @property
     def has_users(self) -> bool:
         """Is there anything by which somebody proves to be a user, but for certificates?"""
-        return self.passwords is not None
+        return self.passwords is not None or self.has_other_users
+
+    @property
+    def has_other_users(self) -> bool:
+        """Are there any that no file names?"""
+        return self.jwt is not None or self.hook is not None
 
     @property
     def takes_clients(self) -> bool:
@@ -187,8 +222,8 @@ def _reached_hosts(address: Address) -> tuple[str, ...]:
     return ("localhost",) if address.host in ("*", "0.0.0.0", "::") else (address.host,)
 
 
-def load_access(config: Config) -> Access:
+def load_access(config: Config, memberships: Memberships | None = None) -> Access:
     """The access rules that the configuration names. Raises ConfigError with the ACL file and line."""
     if config.acl is None:
         return Access()
-    return Access(Acl.parse(read_utf8(config.acl), str(config.acl)))
+    return Access(Acl.parse(read_utf8(config.acl), str(config.acl)), memberships)

@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 
 from hedgerow.broker.limits import Limits
 from hedgerow.errors import ConfigError
-from hedgerow.node.config import Chapter, Config, Given, Tls, check_open_listeners, check_same_ports
+from hedgerow.node.config import (
+    Chapter,
+    Config,
+    Given,
+    LoginHook,
+    Tls,
+    WebTokenRules,
+    check_open_listeners,
+    check_same_ports,
+)
 from hedgerow.node.config_files import Written, flatten, read_config_file
 from hedgerow.node.config_keys import FIELDS, LIMIT_KEYS, LISTENERS, NODE_KEYS
 from hedgerow.node.values import Address, Key, read_boolean
@@ -141,7 +150,9 @@ def _make(written: Mapping[str, Written], kind: NodeKind) -> Config:
         kind.defaults,
         **{field: given.values[name] for name, field in FIELDS.items() if name in given.values},
         tls=_tls(given),
-        anonymous=given.values.get("access.anonymous", "access.passwords" not in given.values),
+        jwt=_web_tokens(given),
+        hook=_login_hook(given),
+        anonymous=given.values.get("access.anonymous", not given.values.keys() & NAMING_USERS),
         limits=Limits(**given.table("limits")),
         values=given.values,
         keys={key.name: key for key in kind.keys},
@@ -160,6 +171,32 @@ def _make(written: Mapping[str, Written], kind: NodeKind) -> Config:
     ):
         check(config, given)
     return config
+
+
+# Of whatever lets users in, by which clients without a name are kept out unless people say otherwise.
+NAMING_USERS = {"access.passwords", "jwt.keys", "hook.url"}
+
+
+def _web_tokens(given: Given) -> WebTokenRules | None:
+    table = given.table("jwt")
+    if not table:
+        return None
+    if "keys" not in table:
+        raise ConfigError(f"{given.where(f'jwt.{next(iter(table))}')}: needs jwt.keys too (--jwt-keys WHERE)")
+    seconds = {f"{name}_s": table.pop(name) for name in ("leeway", "refresh") if name in table}
+    return WebTokenRules(**table, **seconds)
+
+
+def _login_hook(given: Given) -> LoginHook | None:
+    table = given.table("hook")
+    if not table:
+        return None
+    if "url" not in table:
+        raise ConfigError(
+            f"{given.where(f'hook.{next(iter(table))}')}: needs hook.url too (--login-hook URL)"
+        )
+    seconds = {f"{name}_s": table.pop(name) for name in ("timeout", "cache") if name in table}
+    return LoginHook(**table, **seconds)
 
 
 def _read(written: Mapping[str, Written], kind: NodeKind) -> Given:
@@ -232,7 +269,7 @@ def _check_data(config: Config, given: Given) -> None:
 
 
 def _check_administrators(config: Config, given: Given) -> None:
-    verified = config.passwords is not None or (config.tls and config.tls.names_users)
+    verified = config.has_users or (config.tls and config.tls.names_users)
     if config.administrators and not verified:
         raise ConfigError(
             f"{given.where('access.administrators')}: needs access.passwords (--passwords FILE) or "
@@ -242,7 +279,7 @@ def _check_administrators(config: Config, given: Given) -> None:
 
 def _check_names(config: Config, given: Given) -> None:
     """Whoever wants strangers to be let in without a name has to say so, and somebody must get in."""
-    if config.passwords is not None:
+    if config.has_users:
         return
     check_open_listeners(_listeners(config, ("mqtt", "mqtts", "ws", "wss")), config, given)
     if "access.anonymous" not in given.values:

@@ -67,7 +67,7 @@ def for_readers(node: NodeContext, handler: Handler) -> Handler:
                 return _refuse(HTTPStatus.TOO_MANY_REQUESTS, f"Too many wrong passwords: {error}.", wait)
             if user is None:
                 ask = {"WWW-Authenticate": 'Basic realm="hedgerow", charset="UTF-8"'}
-                return _refuse(HTTPStatus.UNAUTHORIZED, _WHO, ask if config.passwords is not None else {})
+                return _refuse(HTTPStatus.UNAUTHORIZED, _WHO, ask if config.has_users else {})
             if not may_read(user):
                 return _refuse(HTTPStatus.FORBIDDEN, f"This user may not read {METRICS_FILTER}.")
         answer = handler(request)

@@ -8,33 +8,45 @@ refused unseen where that would take long. Where too many are held, those of who
 
 A right password is remembered, and the next check of it costs nothing. So it does not wait either, where it
 was given before. One at a time: a crowd of guesses would get as many free looks.
+
+Who is right is an `Identity`'s to say: the password file, a signed token in the place of the password
+(`web_tokens`), or, of users that the file does not name, a service that is asked (`login_hook`). That takes a
+wait and no work, so more of them may be asked at once than passwords are hashed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from hedgerow.errors import ConfigError, ConnectError
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.back_off import KNOWN, STANDINGS, BackOff
 from hedgerow.node.fair_line import FairLine, Place
 from hedgerow.node.login_line import LoginLine
-from hedgerow.node.part import NodeContext, Part
+from hedgerow.node.part import NEVER, NodeContext, Part
+from hedgerow.node.verdicts import Claims, Verdict, looks_like_token
 from hedgerow.rates import networks_of, site_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from hedgerow.broker.connection import Connection
     from hedgerow.broker.handle_connect import Login
     from hedgerow.node.config import Config
+    from hedgerow.node.login_hook import HookAsker
     from hedgerow.node.passwords import Passwords
+    from hedgerow.node.web_tokens import WebTokens
+
+logger = logging.getLogger(__name__)
 
 WORKERS = 2
+MAX_ASKING = 16  # at once, of users whom a hook knows
+MIN_LOOKED_AT = 1_000  # connections by claims, before those that are gone are looked for
 MAX_HELD_S = 5.0  # longer, and a login is refused: what it came with would have to be kept
 MAX_HELD = 1_024  # logins, of up to 64 KiB each
 MAX_HELD_OF_ONE = 32  # site
@@ -44,10 +56,35 @@ MAX_ASKED_OF_ONE = 32  # site
 
 
 class Verifier(Protocol):
-    def verify(self, username: str, password: bytes | None) -> bool: ...
+    def verify(self, username: str, password: bytes) -> Verdict:
+        """In a thread."""
+        ...
 
     def remembers(self, username: str, password: bytes) -> bool:
         """Was it right before? At once; False says nothing."""
+
+
+class Identity:
+    """Who users are, by all that the configuration names."""
+
+    def __init__(self, passwords: Passwords | None, tokens: WebTokens | None, hook: HookAsker | None) -> None:
+        self.passwords = passwords
+        self.tokens = tokens
+        self.hook = hook
+
+    def verify(self, username: str, password: bytes) -> Verdict:
+        if self.tokens is not None and looks_like_token(password):
+            return self.tokens.verify(username, password)
+        return self.passwords is not None and self.passwords.verify(username, password)
+
+    def remembers(self, username: str, password: bytes) -> bool:
+        return self.passwords is not None and self.passwords.remembers(username, password)
+
+    def asks_for(self, username: str, password: bytes) -> bool:
+        """Is it the hook's to say who this is?"""
+        if self.hook is None or (self.tokens is not None and looks_like_token(password)):
+            return False
+        return self.passwords is None or username not in self.passwords
 
 
 class TooManyError(Exception):
@@ -65,7 +102,7 @@ class Attempt:
     site: str
     username: str
     password: bytes
-    finish: Callable[[bool], None]
+    finish: Callable[[Verdict], None]
     """Called when the password has been looked at."""
     refuse: Callable[[float], None]
     """Called with the seconds to wait when it is not going to be."""
@@ -86,12 +123,18 @@ def too_many(line: FairLine[Attempt], added: Attempt, most: int, most_of_one: in
 
 
 class LoginQueue:
-    """`passwords` are those in force."""
+    """`passwords` are those in force, and `hook` who else is asked, and of whom."""
 
     def __init__(
-        self, passwords: Verifier, clock: Callable[[], float], back_off: BackOff | None = None
+        self,
+        passwords: Verifier,
+        clock: Callable[[], float],
+        back_off: BackOff | None = None,
+        hook: Callable[[Attempt], Awaitable[Verdict | None] | None] = lambda attempt: None,
     ) -> None:
         self.passwords = passwords
+        self.hook = hook
+        self._asking: set[asyncio.Future[Verdict | None]] = set()
         self.back_off = back_off or BackOff()
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -137,6 +180,8 @@ class LoginQueue:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        for asking in self._asking:
+            asking.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def withdraw(self, attempt: Attempt) -> None:
@@ -167,7 +212,7 @@ class LoginQueue:
         self._queue(attempt)
 
     def _start(self) -> None:
-        while not self._closed and len(self._waiting) and self._running.total() < WORKERS:
+        while not self._closed and len(self._waiting) and self._has_place:
             attempt = self._waiting.take(_place_of)
             if not attempt.is_wanted():
                 continue  # it has hung up
@@ -177,12 +222,28 @@ class LoginQueue:
                 self._hold(attempt, wait_s)
                 continue
             self._running[attempt.place] += 1
-            check = self._loop.run_in_executor(
-                self._threads, self.passwords.verify, attempt.username, attempt.password
-            )
+            check = self._check(attempt)
             check.add_done_callback(partial(self._finished, attempt, self.passwords))
 
-    def _finished(self, attempt: Attempt, passwords: Verifier, check: asyncio.Future[bool]) -> None:
+    @property
+    def _has_place(self) -> bool:
+        """For one more. Those who are asked for take no processor, but the next may be hashed."""
+        asking = len(self._asking)
+        return self._running.total() - asking < WORKERS and asking < MAX_ASKING
+
+    def _check(self, attempt: Attempt) -> asyncio.Future[Verdict | None]:
+        asked = self.hook(attempt)
+        if asked is not None:
+            asking = asyncio.ensure_future(asked)
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+            return asking
+        work: Callable[[], Verdict | None] = partial(
+            self.passwords.verify, attempt.username, attempt.password
+        )
+        return self._loop.run_in_executor(self._threads, work)
+
+    def _finished(self, attempt: Attempt, passwords: Verifier, check: asyncio.Future[Verdict | None]) -> None:
         self._running[attempt.place] -= 1
         if not self._running[attempt.place]:
             del self._running[attempt.place]
@@ -191,22 +252,37 @@ class LoginQueue:
         if passwords is not self.passwords:  # reloaded meanwhile: the user may be gone
             self._queue(attempt)
             return
-        accepted = check.result()
-        self.back_off.note(attempt.username, attempt.site, accepted, self._clock())
-        attempt.finish(accepted)
+        verdict = check.result()
+        if verdict is not None:  # Else whoever was asked did not say.
+            self.back_off.note(attempt.username, attempt.site, bool(verdict), self._clock())
+        attempt.finish(verdict or False)
         self._start()
 
 
 class Logins(Part):
-    """Of a node that has passwords: reads them, and checks those of its clients."""
+    """Of a node that has users: reads who they are, and checks those of its clients."""
 
     def __init__(self, node: NodeContext) -> None:
         """Raises ConfigError."""
         super().__init__(node)
-        assert node.config.passwords is not None
-        node.passwords = self._load(node.config.passwords)
-        self.queue = LoginQueue(node.passwords, self._now)
+        self.identity = self._load(node.config)
+        node.passwords = self.identity.passwords
+        self.queue = LoginQueue(self.identity, self._now, hook=self._ask_hook)
         self._asked: FairLine[Attempt] = FairLine()  # over HTTP
+        self._fetching: asyncio.Task[None] | None = None
+        # When the claims end by which a client was let in: no file names its user.
+        self._claimed: dict[Connection, float] = {}
+        self._claims_end_at = NEVER  # the first of them, or before
+        self._look_at = MIN_LOOKED_AT
+
+    async def start(self) -> None:
+        self._look_for_keys()
+
+    def _ask_hook(self, attempt: Attempt) -> Awaitable[Verdict | None] | None:
+        identity = self.identity
+        if identity.hook is None or not identity.asks_for(attempt.username, attempt.password):
+            return None
+        return identity.hook.ask(attempt.username, attempt.password, attempt.site)
 
     def _now(self) -> float:
         return self.node.clock()
@@ -237,8 +313,14 @@ class Logins(Part):
                 )
             )
 
-    def _finish(self, login: Login, accepted: bool) -> None:
-        self.node.broker.finish_login(login, accepted, self.node.clock())
+    def _finish(self, login: Login, verdict: Verdict) -> None:
+        broker, now = self.node.broker, self.node.clock()
+        if isinstance(verdict, Claims):
+            self._note_groups(login.username, verdict)
+        broker.finish_login(login, bool(verdict), now)
+        if isinstance(verdict, Claims) and login.connection.is_connected:
+            self._note_claims(login.connection, verdict)
+        self._look_for_keys()
         self.node.flush()
 
     def _refuse(self, login: Login, wait_s: float) -> None:
@@ -249,6 +331,24 @@ class Logins(Part):
         login.connection.refuse_connect(Reason.CONNECTION_RATE_EXCEEDED, reason, login.connect.client_id)
         self.node.flush()
 
+    # Users whom no file names
+
+    def _note_groups(self, username: str, claims: Claims) -> None:
+        if self.node.memberships.set(username, claims.groups):
+            self.node.broker.forget_rights(username)
+
+    def _note_claims(self, connection: Connection, claims: Claims) -> None:
+        if len(self._claimed) >= self._look_at:
+            self._claimed = {each: at for each, at in self._claimed.items() if each.is_connected}
+            self._look_at = MIN_LOOKED_AT + 2 * len(self._claimed)
+        at = self._claimed[connection] = NEVER if claims.ends_at is None else claims.ends_at
+        self._claims_end_at = min(self._claims_end_at, at)
+        self.node.wake_at(self._claims_end_at)
+
+    @property
+    def deadline(self) -> float:
+        return min(self._claims_end_at, self._fetch_at)
+
     async def verify(self, address: str, username: str, password: bytes) -> bool:
         """For HTTP, which has no connection to hold for long. Raises TooManyError."""
         site, loop = site_of(address), asyncio.get_running_loop()
@@ -257,10 +357,13 @@ class Logins(Part):
             raise TooManyError(wait_s)
         answer: asyncio.Future[bool] = loop.create_future()
 
-        def finish(accepted: bool) -> None:
+        def finish(verdict: Verdict) -> None:
             self._answered(attempt)
+            if isinstance(verdict, Claims):
+                self._note_groups(username, verdict)
+            self._look_for_keys()
             if not answer.done():
-                answer.set_result(accepted)
+                answer.set_result(bool(verdict))
 
         def refuse(wait_s: float) -> None:
             self._answered(attempt)
@@ -281,34 +384,82 @@ class Logins(Part):
             self._asked.remove(attempt.place, attempt)
 
     def reload(self, config: Config) -> Callable[[], None]:
-        assert config.passwords is not None
-        return partial(self._set, self._load(config.passwords))
+        return partial(self._set, self._load(config))
 
     def read_again(self) -> None:
         """Their file was changed by this node. Raises ConfigError."""
         self.reload(self.node.config)()
 
-    def _load(self, file: Path) -> Passwords:
+    def _load(self, config: Config) -> Identity:
         # Most nodes have no such file, and start the sooner.
-        from hedgerow.node.passwords import Passwords
+        passwords = tokens = hook = None
+        if config.passwords is not None:
+            from hedgerow.node.passwords import Passwords
 
-        return Passwords.load(file)
+            passwords = Passwords.load(config.passwords)
+        if config.jwt is not None:
+            from hedgerow.node.web_tokens import WebTokens
 
-    def _set(self, passwords: Passwords) -> None:
+            tokens = WebTokens(config.jwt)
+        if config.hook is not None:
+            from hedgerow.node.login_hook import HookAsker
+
+            hook = HookAsker(config.hook, self._now)
+        return Identity(passwords, tokens, hook)
+
+    def _set(self, identity: Identity) -> None:
         """And disconnect whoever is no longer a user."""
         node = self.node
-        node.passwords = self.queue.passwords = passwords
+        self.identity = self.queue.passwords = identity
+        passwords = node.passwords = identity.passwords
         node.broker.now = node.clock()
+        has_others = identity.tokens is not None or identity.hook is not None
         for connection in list(node.broker.connections):
             if connection.session is None or connection.certificate_name is not None:
                 continue
             username = connection.session.username
-            if username is not None and username not in passwords:
+            if username is None or (has_others and connection in self._claimed):
+                continue
+            if passwords is None or username not in passwords:
                 connection.disconnect(Reason.NOT_AUTHORIZED, "the user is gone")
+        self._look_for_keys()
         node.flush()
+
+    def handle_timer(self, now: float) -> None:
+        """Tokens have ended, or keys are to be fetched."""
+        for connection in [each for each, at in self._claimed.items() if at <= now]:
+            del self._claimed[connection]
+            if connection.is_connected:
+                self.node.broker.now = now
+                connection.disconnect(Reason.NOT_AUTHORIZED, "the token has ended")
+        self._claims_end_at = min(self._claimed.values(), default=NEVER)
+        self._look_for_keys()
+
+    @property
+    def _fetch_at(self) -> float:
+        tokens = self.identity.tokens
+        return NEVER if tokens is None or self._fetching is not None else tokens.fetch_at
+
+    def _look_for_keys(self) -> None:
+        """Fetch them, if it is time; nobody waits for that."""
+        if self._fetch_at <= self.node.clock() and not self.node.stopping:
+            self._fetching = asyncio.get_running_loop().create_task(self._fetch_keys())
+
+    async def _fetch_keys(self) -> None:
+        tokens = self.identity.tokens
+        try:
+            if tokens is not None:
+                await tokens.fetch()
+        except (ConnectError, ConfigError) as error:
+            logger.warning("jwt.keys: %s: the keys are as they were", error)
+        finally:
+            self._fetching = None
+            self.node.wake_at(self._fetch_at)
 
     async def close(self) -> None:
         self.queue.close()
+        if self._fetching is not None:
+            self._fetching.cancel()
 
 
 def _place_of(attempt: Attempt) -> Place:

@@ -27,6 +27,7 @@ from hedgerow.node.clock import SteadyClock
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from hedgerow.broker.access import Memberships
     from hedgerow.broker.broker import Broker
     from hedgerow.errors import ConfigError
     from hedgerow.node.api import ApiRoute
@@ -58,6 +59,7 @@ class NodeContext(Protocol):
     failures: Failures
     passwords: Passwords | None
     """Those in force; None where there are none."""
+    memberships: Memberships
     routes: dict[str, Handler]
     """Of the HTTP port, by path."""
     actions: dict[str, Handler]
@@ -178,6 +180,10 @@ class Part:
         restart. Raises ConfigError, and then nothing is changed in the whole node. What it returns puts them
         in force."""
         return _nothing
+
+    def publication_wait_s(self, username: str | None, address: str, size: int) -> float:
+        """How long somebody has to wait who publishes over HTTP; 0: not at all, and it counts."""
+        return 0.0
 
     # What it shows
 

@@ -70,8 +70,8 @@ def merge(old: Config, new: Config, changes: ConfigChanges) -> Config:
     changed = {FIELDS[name]: getattr(new, FIELDS[name]) for name in now if name in FIELDS}
     if old.tls is not None and new.tls is not None:
         changed["tls"] = new.tls
-    if (old.passwords is None) == (new.passwords is None):
-        changed["anonymous"] = new.anonymous
+    if old.has_users is new.has_users:
+        changed |= {"anonymous": new.anonymous, "jwt": new.jwt, "hook": new.hook}
     limits = {name.partition(".")[2]: _limit(new, name) for name in now if name.startswith("limits.")}
     values = {name: value for name, value in new.values.items() if name not in changes.at_restart}
     values |= {name: old.values[name] for name in changes.at_restart if name in old.values}
@@ -119,8 +119,8 @@ def _must_wait(name: str, old: Config, new: Config) -> bool:
     """It would be there for the first time, or no longer: listeners and logins are made at the start."""
     if name.startswith("tls."):
         return old.tls is None or new.tls is None
-    if name in ("access.passwords", "access.anonymous"):
-        return (old.passwords is None) != (new.passwords is None)
+    if name in ("access.passwords", "access.anonymous") or name.startswith(("jwt.", "hook.")):
+        return old.has_users is not new.has_users
     return False
 
 

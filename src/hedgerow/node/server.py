@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from hedgerow.broker.access import Memberships
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.events import ConnectionRefused
 from hedgerow.broker.owners import owner_of
@@ -74,6 +75,7 @@ class Server:
         self.event_log = EventLog(logging.getLogger("hedgerow.broker"))
         self.lateness = Lateness()  # of the timer, which tells how late everyone's turn is
         self.passwords: Passwords | None = None
+        self.memberships = Memberships()
         self.routes: dict[str, Handler] = {}
         self.actions: dict[str, Handler] = {}
         self.trees: dict[str, Tree] = {}
@@ -160,7 +162,7 @@ class Server:
 
     async def _make_broker(self) -> None:
         config = self.config
-        access = load_access(config)
+        access = load_access(config, self.memberships)
         default_id = f"{_host_name()}-{os.urandom(3).hex()}"
         committer = self.find(Committer)
         store = await committer.open_store() if committer is not None else None
@@ -183,7 +185,7 @@ class Server:
             snapshot=snapshot,
             log=store.log if store is not None else None,
             log_bounds=committer.log_bounds if committer is not None else None,
-            verifies_passwords=self.passwords is not None,
+            verifies_passwords=config.has_users,
             sys_interval_s=config.sys_interval_s,
             version=VERSION,
             administrators=config.administrators,
@@ -202,7 +204,7 @@ class Server:
             changes = find_changes(old, new, self._table)
             merged = merge(old, new, changes)
             prints = prints_of(merged)
-            access = load_access(merged)
+            access = load_access(merged, self.memberships)
             put_in_force = [(part, part.reload(merged)) for part in self.parts]
         except ConfigError as error:
             logger.error("nothing reloaded: %s", error)

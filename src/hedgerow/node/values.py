@@ -244,6 +244,47 @@ def read_interval(value: object, base: Path) -> float:
     return 0.0 if seconds in (0, INFINITE) else duration_within(value, 0.1, 86_400)
 
 
+def read_duration(low: float, high: float) -> Read:
+    """In seconds."""
+    return lambda value, base: duration_within(value, low, high)
+
+
+ALGORITHMS = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256",
+    "HS384", "HS512",
+)  # fmt: skip
+
+
+def read_algorithms(value: object, base: Path) -> tuple[str, ...]:
+    """By which tokens may be signed. `none` is not among them."""
+    read = read_one_of(*ALGORITHMS)
+    return tuple(read(each, base) for each in (value if isinstance(value, list) else [value]))
+
+
+def read_web_url(value: object, base: Path) -> str:
+    """https, or http to this machine: what goes there, and what comes, decides who is let in."""
+    from urllib.parse import urlsplit
+
+    text = read_text(value, base)
+    try:
+        parts = urlsplit(text)
+        is_whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_whole = False
+        parts = urlsplit("")
+    if not is_whole or parts.username is not None or parts.scheme not in ("http", "https"):
+        raise ConfigError(f"{show(value)} is not a URL such as https://host/path")
+    if parts.scheme == "http" and not Address(parts.hostname or "", 0).is_loopback:
+        raise ConfigError(f"{show(value)}: to another machine only by https://")
+    return text
+
+
+def read_key_set(value: object, base: Path) -> Path | str:
+    if isinstance(value, str) and value.startswith(("http://", "https://")):
+        return read_web_url(value, base)
+    return read_file_path(value, base)
+
+
 def read_limit(name: str) -> Read:
     """The reader of a field of `Limits`: its name and its default say what kind of number it is."""
     is_whole = not isinstance(Limits.__dataclass_fields__[name].default, float)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from hedgerow.node.api import ADMIN, CLIENTS, PUBLISH, READ, ApiError, Caller
 from hedgerow.node.http_access import certified_user, may_be_nobody
 from hedgerow.node.logins import Logins, TooManyError
+from hedgerow.node.verdicts import looks_like_token
+from hedgerow.node.web_tokens import claimed_user
 
 if TYPE_CHECKING:
     from hedgerow.node.handlers import Request
@@ -40,14 +42,18 @@ def find_token(node: NodeContext, tokens: Tokens, request: Request) -> ApiToken 
     """The token that the request shows, if it holds and its user is still one."""
     shown = token_in(request)
     found = None if shown is None else tokens.find(shown, node.clock())
-    if found is None or found.user is None or node.passwords is None:
+    if found is None or found.user is None or node.passwords is None or node.config.has_other_users:
         return found
     return found if found.user in node.passwords else None
 
 
 async def find_caller(node: NodeContext, tokens: Tokens, request: Request) -> Caller:
     """Raises ApiError."""
-    if token_in(request) is not None:
+    shown = token_in(request)
+    if shown is not None and node.config.jwt is not None and looks_like_token(shown.encode()):
+        claimed = claimed_user(shown, node.config.jwt.user_claim) or ""
+        return _user_caller(node, request, await _verify(node, request, claimed, shown))
+    if shown is not None:
         token = find_token(node, tokens, request)
         if token is None:
             raise unknown("this token is not known here, has ended, or its user is gone")
@@ -56,11 +62,15 @@ async def find_caller(node: NodeContext, tokens: Tokens, request: Request) -> Ca
     if "authorization" in request.headers:
         user = await _password_user(node, request)
     if user is not None:
-        rights = frozenset({ADMIN}) if user in node.config.administrators else NAMES_USER
-        return _caller(node, request, repr(user), user, rights)
+        return _user_caller(node, request, user)
     if not node.config.has_users and may_be_nobody(node.config, request):
         return replace(_caller(node, request, "nobody", None, frozenset({READ})), is_proven=False)
     raise unknown(MISSING)
+
+
+def _user_caller(node: NodeContext, request: Request, user: str) -> Caller:
+    rights = frozenset({ADMIN}) if user in node.config.administrators else NAMES_USER
+    return _caller(node, request, repr(user), user, rights)
 
 
 def _caller(
@@ -82,12 +92,18 @@ def _caller(
 async def _password_user(node: NodeContext, request: Request) -> str:
     """The user whose password the Authorization header holds (RFC 7617)."""
     kind, _, text = request.headers["authorization"].partition(" ")
-    logins = node.find(Logins)
     try:
         user, colon, password = b64decode(text.strip(), validate=True).decode().partition(":")
     except ValueError:
         user = colon = password = ""
-    if logins is None or kind.lower() != "basic" or not colon or not user:
+    if kind.lower() != "basic" or not colon:
+        raise unknown(MISSING)
+    return await _verify(node, request, user, password)
+
+
+async def _verify(node: NodeContext, request: Request, user: str, password: str) -> str:
+    logins = node.find(Logins)
+    if logins is None or not user:
         raise unknown(MISSING)
     try:
         accepted = await logins.verify(request.address, user, password.encode())

@@ -1,0 +1,1 @@
+"""How much clients, users and listeners may publish, in messages and bytes a second."""
