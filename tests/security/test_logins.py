@@ -15,6 +15,7 @@ from hedgerow.node.back_off import KNOWN, PAIR, SITE, USER, BackOff, BackOffRule
 from hedgerow.node.login_line import OTHERS_TURN
 from hedgerow.node.logins import MAX_HELD, MAX_HELD_OF_ONE, Attempt, LoginQueue, Logins, TooManyError
 from hedgerow.node.passwords import set_password
+from hedgerow.node.verdicts import Verdict
 from hedgerow.rates import site_of
 from tests.node.gated_passwords import GatedPasswords
 from tests.node.peers import LOOPBACK, connected, part_of, port_of, raw_client, running
@@ -39,8 +40,8 @@ class Results:
     refused: dict[str, float] = field(default_factory=dict)
 
     def attempt(self, site: str, name: str, password: bytes = b"right", user: str | None = None) -> Attempt:
-        def finish(accepted: bool) -> None:
-            self.finished[name] = accepted
+        def finish(verdict: Verdict) -> None:
+            self.finished[name] = bool(verdict)
 
         def refuse(wait_s: float) -> None:
             self.refused[name] = wait_s
