@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.broker.access import READ, WRITE, Access, Acl, Memberships
+from hedgerow.broker.access import READ, WRITE, Access, Acl, UserGroups
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import (
     Pingreq,
@@ -271,7 +271,7 @@ pattern read inbox/%u
 
 def test_groups_come_after_the_user_and_before_patterns() -> None:
     acl = Acl.parse(GROUPS, "acl")
-    memberships = Memberships()
+    memberships = UserGroups()
     access = Access(acl, memberships)
     assert access.may_write("bob", "c", "cows/7")
     assert access.may_read("bob", "c", "cows/bull")  # by a line of its own

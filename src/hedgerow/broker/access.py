@@ -20,7 +20,7 @@ Without an ACL everything is allowed. With one, a client gets only what a line g
 Mosquitto's: the user's own `topic` lines are asked first, and among them `deny` beats every grant;
 where they say nothing, those of the user's groups are asked together in the same way, and then the `pattern`
 lines. So a `topic` grant outweighs a `pattern deny`. Besides members that the file names, a group has those
-users of whom a log-in said so (`Memberships`).
+users of whom a log-in said so (`UserGroups`).
 
 Rights are asked per topic name: a subscription to `#` is accepted from anyone and delivers only what
 its client may read.
@@ -248,7 +248,7 @@ def _substitute(template: str, names: dict[str, str]) -> str | None:
     return _SUBSTITUTION.sub(lambda found: names[found[0]], template)
 
 
-class Memberships:
+class UserGroups:
     """Groups of users, as the last log-in of each said: by a token, or a service that was asked."""
 
     def __init__(self) -> None:
@@ -278,9 +278,9 @@ NO_GROUPS: frozenset[str] = frozenset()
 class Access:
     """What the broker asks before it takes a message from a client or delivers one to it."""
 
-    def __init__(self, acl: Acl | None = None, memberships: Memberships | None = None) -> None:
+    def __init__(self, acl: Acl | None = None, memberships: UserGroups | None = None) -> None:
         self._acl = acl
-        self._memberships = Memberships() if memberships is None else memberships
+        self._memberships = UserGroups() if memberships is None else memberships
 
     @property
     def is_open(self) -> bool:

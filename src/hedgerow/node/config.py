@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from hedgerow.broker.access import Access, Acl, Memberships
+from hedgerow.broker.access import Access, Acl, UserGroups
 from hedgerow.broker.limits import Limits
 from hedgerow.errors import ConfigError
 from hedgerow.node.broker_urls import BrokerUrl
@@ -222,7 +222,7 @@ def _reached_hosts(address: Address) -> tuple[str, ...]:
     return ("localhost",) if address.host in ("*", "0.0.0.0", "::") else (address.host,)
 
 
-def load_access(config: Config, memberships: Memberships | None = None) -> Access:
+def load_access(config: Config, memberships: UserGroups | None = None) -> Access:
     """The access rules that the configuration names. Raises ConfigError with the ACL file and line."""
     if config.acl is None:
         return Access()

@@ -27,7 +27,7 @@ from hedgerow.node.clock import SteadyClock
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from hedgerow.broker.access import Memberships
+    from hedgerow.broker.access import UserGroups
     from hedgerow.broker.broker import Broker
     from hedgerow.errors import ConfigError
     from hedgerow.node.api import ApiRoute
@@ -59,7 +59,7 @@ class NodeContext(Protocol):
     failures: Failures
     passwords: Passwords | None
     """Those in force; None where there are none."""
-    memberships: Memberships
+    memberships: UserGroups
     routes: dict[str, Handler]
     """Of the HTTP port, by path."""
     actions: dict[str, Handler]

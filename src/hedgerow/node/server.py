@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from hedgerow.broker.access import Memberships
+from hedgerow.broker.access import UserGroups
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.events import ConnectionRefused
 from hedgerow.broker.owners import owner_of
@@ -75,7 +75,7 @@ class Server:
         self.event_log = EventLog(logging.getLogger("hedgerow.broker"))
         self.lateness = Lateness()  # of the timer, which tells how late everyone's turn is
         self.passwords: Passwords | None = None
-        self.memberships = Memberships()
+        self.memberships = UserGroups()
         self.routes: dict[str, Handler] = {}
         self.actions: dict[str, Handler] = {}
         self.trees: dict[str, Tree] = {}

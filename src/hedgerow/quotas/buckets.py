@@ -16,7 +16,7 @@ MAX_KEPT = 10_000  # A client that comes again at once has the debts of the one 
 ENOUGH = 1_000_000  # messages: no chunk has as many
 
 
-class Bucket:
+class TokenBucket:
     __slots__ = ("full_at", "per_s")
 
     def __init__(self, per_s: float) -> None:
@@ -46,8 +46,8 @@ class Account:
     __slots__ = ("bytes", "messages")
 
     def __init__(self, messages_per_s: float, bytes_per_s: float) -> None:
-        self.messages = Bucket(messages_per_s)
-        self.bytes = Bucket(bytes_per_s)
+        self.messages = TokenBucket(messages_per_s)
+        self.bytes = TokenBucket(bytes_per_s)
 
     def is_full(self, now: float) -> bool:
         return max(self.messages.full_at, self.bytes.full_at) <= now

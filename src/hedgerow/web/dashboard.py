@@ -27,7 +27,7 @@ from hedgerow.web import assets, frame
 from hedgerow.web.actions import ACTIONS, Action, Asked
 from hedgerow.web.actions import run as run_action
 from hedgerow.web.fabric import Fabric
-from hedgerow.web.fabric_watch import FabricWatch
+from hedgerow.web.fabric_watch import StatusWatch
 from hedgerow.web.local import LocalRows
 from hedgerow.web.pages import LOGIN, NOWHERE, PAGES, Page, clients, messages, retained, topics
 from hedgerow.web.pages.common import search_of
@@ -79,7 +79,7 @@ class Dashboard(Part):
 
     def __init__(self, node: NodeContext) -> None:
         super().__init__(node)
-        self.fabric_watch = FabricWatch(node, "dashboard")
+        self.fabric_watch = StatusWatch(node, "dashboard")
         self.sessions = Sessions(node)
         self.watches = Watches(node)
         self.turns = Turns()

@@ -32,7 +32,7 @@ class _StatusPort(Port):
             self.deliver(message)
 
 
-class FabricWatch:
+class StatusWatch:
     def __init__(self, node: NodeContext, name: str) -> None:
         """`name`: what the log calls it."""
         self.fabric = Fabric()

@@ -29,7 +29,7 @@ from hedgerow.web.api.openapi import JSON_TYPE, PROBLEM_TYPE, ROOT, openapi
 from hedgerow.web.api.routes import node_routes
 from hedgerow.web.api.tokens import Tokens
 from hedgerow.web.config import ApiConfig
-from hedgerow.web.fabric_watch import FabricWatch
+from hedgerow.web.fabric_watch import StatusWatch
 from hedgerow.web.sessions import DashboardRefused
 from hedgerow.web.turns import TooManyPagesError, Turns
 
@@ -50,7 +50,7 @@ class ApiPart(Part):
         """Raises ConfigError for a file of tokens that is wrong."""
         super().__init__(node)
         self.tokens = _load_tokens(node.config)
-        self.watch = FabricWatch(node, "api")
+        self.watch = StatusWatch(node, "api")
         self.turns = Turns()
         self.table: list[ApiRoute] = []
 
