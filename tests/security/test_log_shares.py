@@ -8,6 +8,8 @@ from hedgerow.broker.broker import Broker
 from hedgerow.broker.events import ShareExceeded
 from hedgerow.broker.limits import LogBounds
 from hedgerow.broker.session import Channel
+from hedgerow.broker.shares import LOOK_S
+from hedgerow.message import Properties
 from hedgerow.mqtt.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.broker.harness import KEPT, Client, RelayRole, World
 from tests.broker.test_identified import connect_peer, identified
@@ -25,15 +27,15 @@ class Log(World):
         super().__init__(durable=True, log_bounds=LogBounds(bound, drops_oldest=drops_oldest))
         self.told: list[str] = []
 
-    def join(self, name: str, address: str, clean: bool = False) -> Client:
-        client = self.open(address)
-        properties = {"session_expiry_interval": 0 if clean else KEPT}
-        client.send(Connect(name, 5, clean_start=clean, properties=properties))  # type: ignore[arg-type]
+    def join(self, name: str, address: str, clean: bool = False, user: str | None = None) -> Client:
+        client = self.open(address, certificate_name=user)
+        properties: Properties = {"session_expiry_interval": 0 if clean else KEPT}
+        client.send(Connect(name, 5, clean_start=clean, properties=properties))
         assert client.take_first(Connack).reason_code == 0
         return client
 
-    def away(self, name: str, address: str, topic_filter: str, qos: int = 1) -> None:
-        client = self.join(name, address)
+    def away(self, name: str, address: str, topic_filter: str, qos: int = 1, user: str | None = None) -> None:
+        client = self.join(name, address, user=user)
         client.subscribe(topic_filter, qos)
         client.lose()
 
@@ -41,9 +43,9 @@ class Log(World):
         super().settle()
         self.told += [each.owner for each in self.broker.take_events() if isinstance(each, ShareExceeded)]
 
-    def read(self, name: str, address: str) -> list[bytes]:
+    def read(self, name: str, address: str, user: str | None = None) -> list[bytes]:
         """All that has waited for it."""
-        return take_all(self.join(name, address))
+        return take_all(self.join(name, address, user=user))
 
 
 def take_all(client: Client) -> list[bytes]:
@@ -215,6 +217,28 @@ def test_of_a_publisher_that_waits_no_more_is_in_memory_than_it_leaves_to_others
     publish(hub, "0/hub", 0, size=10)
     assert acknowledged(hub) == {1}
     assert not hub.closed
+
+
+def test_many_addresses_that_each_hold_little_do_not_have_a_user_wait() -> None:
+    log = Log()
+    log.away("victim", VICTIM, "user/#", user="ann")
+    hub = log.join("hub", HUB, user="bob")
+    sent = [publish(hub, "user/early", number) for number in range(4)]
+    addresses = [f"198.51.100.{number}" for number in range(40)]
+    for address in addresses:
+        log.away(f"hoarder {address}", address, f"of/{address}")
+    hoarding = [(log.join(f"filler {address}", address), f"of/{address}") for address in addresses]
+    for number in range(12):
+        for filler, topic in hoarding:
+            publish(filler, topic, number)
+    assert log.broker.durability.log_bytes >= BOUND, "they have filled it"
+    acknowledged(hub)
+    for number in range(9):
+        sent.append(publish(hub, "user/late", number))
+        log.advance(2 * LOOK_S)
+        assert acknowledged(hub) == {1 + number}, "a user waits for none of them"
+    assert log.broker.sessions["victim"].dropped == 0
+    assert log.read("victim", VICTIM, user="ann") == sent
 
 
 def test_where_all_is_of_one_owner_publishers_wait_and_nothing_is_lost() -> None:

@@ -1,6 +1,7 @@
 """Making room in a log that is full, so that those who wait can go on (`shares.py` says who may).
 
-First without loss: a segment of which little is needed is written anew, without the rest. Then an owner that
+First without loss: a segment of which little is needed is written anew, without the rest. Then, where a user
+waits, addresses without one that hold most of what these hold beyond half of the log. Then an owner that
 holds more than its share does without the oldest of that, where others wait. What those others published is
 not touched for the sake of one that has filled the log: for it room is made where most is its own. Then,
 where somebody chose that, the oldest segment goes, whoever waits for it. Else publishers wait.
@@ -11,6 +12,7 @@ from __future__ import annotations
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import note_dropped, note_payer
 from hedgerow.broker.needed import SPARSE_PART, NeededSegment, joined
+from hedgerow.broker.owners import is_user
 from hedgerow.broker.session import Session
 from hedgerow.broker.unwritten import RELAYED
 
@@ -26,20 +28,30 @@ def make_room(broker: BrokerCore, waiting: set[str]) -> None:
     if _find_sparse(broker):
         return
     others = waiting
+    if any(map(is_user, waiting)):
+        for owner in durability.shares.nameless[:MAX_ASKED]:
+            if _pay(broker, owner, _to_give_up(broker, owner, waiting)):
+                return
     for owner in durability.shares.over[:MAX_ASKED]:
         others = others - {owner}  # And of those before it, which hold more: it does not pay for them.
         if others <= {"", RELAYED} and not _has_others(broker, owner):
             continue  # Other nodes have logs of their own.
-        segment = _to_give_up(broker, owner, others) if durability.shares.pays(owner, others) else None
-        if segment is not None:
-            note_payer(broker, owner)
-            durability.shares.look_again()
-            _drop(broker, segment, owner)
+        if durability.shares.pays(owner, others) and _pay(broker, owner, _to_give_up(broker, owner, others)):
             return
     if durability.bounds.drops_oldest:
         oldest = _to_drop(broker, waiting)
         if oldest is not None:
             _drop(broker, oldest, None)
+
+
+def _pay(broker: BrokerCore, owner: str, segment: NeededSegment | None) -> bool:
+    """The owner does without what it has of that segment, if there is one."""
+    if segment is None:
+        return False
+    note_payer(broker, owner)
+    broker.durability.shares.look_again()
+    _drop(broker, segment, owner)
+    return True
 
 
 def _has_others(broker: BrokerCore, owner: str) -> bool:

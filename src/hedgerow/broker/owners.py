@@ -52,6 +52,8 @@ WILL_BYTES = 400  # the same, of a will. Counted by their number, 6,000 of 365 K
 # Finding the filters for a name of few levels is little work, whatever they are: two ways at each level. With
 # "+" in every combination, 760 filters of 200 levels kept everybody waiting for 28 ms at each publication.
 SHALLOW_LEVELS = 12
+_USER, _SITE = "user:", "site:"  # how names of owners begin
+
 MAX_DEEP_LEVELS = 40_000  # of all deeper filters with wildcards together
 MAX_DEEP_LEVELS_OF_OWNER = 4_000
 
@@ -59,11 +61,20 @@ MAX_DEEP_LEVELS_OF_OWNER = 4_000
 def owner_of(username: str | None, address: str) -> str:
     """The name of an owner. What follows the colon of the first cannot be taken for one of the second."""
     if username is not None:
-        return f"user:{username}"
+        return f"{_USER}{username}"
     try:
-        return f"site:{site_of(address)}"
+        return f"{_SITE}{site_of(address)}"
     except ValueError:
-        return f"site:{address}"
+        return f"{_SITE}{address}"
+
+
+def is_user(owner: str) -> bool:
+    return owner.startswith(_USER)
+
+
+def is_address(owner: str) -> bool:
+    """Whoever that is has proved to be nobody."""
+    return owner.startswith(_SITE)
 
 
 def filter_bytes(topic_filter: str) -> int:

@@ -3,7 +3,8 @@
 Below the bound nobody is asked. At the bound two things are looked at. How much of the log the clients of
 an owner have *published*: whoever has published more than is left waits, and the others go on, in a reserve
 beyond the bound. And how much waits for the sessions of an owner, which it *holds*: an owner that holds more
-than its share does without some of it, before anybody else has to wait for it or to do without.
+than its share does without some of it, before anybody else has to wait for it or to do without. Addresses
+without a user can be many: together they do without what is beyond half of the log, before a user waits.
 
 Nodes and parts of a node have no owner here, and no share.
 """
@@ -13,15 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hedgerow.broker.needed import MAX_POSITION, NeededLog
+from hedgerow.broker.owners import is_address
 from hedgerow.broker.unwritten import Unwritten, UnwrittenMessage, UnwrittenRow
 
 RESERVE_PART = 8  # One in so many bytes of the bound, beyond it, is for those who have published little.
 LEAST_SHARE = 16  # An owner may always hold one in so many bytes; more, where few others hold something.
+NAMELESS_PART = 2  # Addresses without a user hold one in so many bytes together, where a user waits.
 LOOK_S = 0.1  # How much all hold is added up this seldom.
 
 
 class Shares:
-    __slots__ = ("_bound", "_log", "_look_at", "half", "over", "share", "told")
+    __slots__ = ("_bound", "_log", "_look_at", "half", "nameless", "over", "share", "told")
 
     def __init__(self, log: NeededLog, bound: int | None) -> None:
         self._log = log
@@ -32,6 +35,8 @@ class Shares:
         self.half: set[str] = set()
         """Those of them that hold more than half of the log. To them alone it is not left what somebody
         publishes who floods it: else that would be a way to have others' messages go."""
+        self.nameless: list[str] = []
+        """Addresses that hold most, where all addresses together hold more than half of the log."""
         self.share = 0
         """In bytes, as of then."""
         self.told: set[str] = set()
@@ -63,7 +68,7 @@ class Shares:
     def look(self, end: int, now: float) -> None:
         """Who holds more than its share? `end`: of the log."""
         if not self.is_full:
-            self.over, self.half, self._look_at = [], set(), 0.0
+            self.over, self.half, self.nameless, self._look_at = [], set(), [], 0.0
             if self._bound is not None and self._log.bytes < self._bound // 2:
                 self.told.clear()
         elif now >= self._look_at:
@@ -73,6 +78,18 @@ class Shares:
             over = [(size, owner) for owner, size in held.items() if size > self.share]
             self.over = [owner for _, owner in sorted(over, reverse=True)]
             self.half = {each for each in self.over if 2 * held[each] > (self._bound or 0)}
+            self.nameless = self._beyond_half({each: held[each] for each in held if is_address(each)})
+
+    def _beyond_half(self, held: dict[str, int]) -> list[str]:
+        """Of these, those that hold most, until the rest hold no more than half of the log."""
+        rest = sum(held.values())
+        found: list[str] = []
+        for owner in sorted(held, key=held.__getitem__, reverse=True):
+            if NAMELESS_PART * rest <= (self._bound or 0):
+                break
+            found.append(owner)
+            rest -= held[owner]
+        return found
 
     def pays(self, owner: str, others: set[str]) -> bool:
         """Does this one, which holds more than its share, do without something for those who wait?"""
