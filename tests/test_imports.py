@@ -17,7 +17,17 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "hedgerow"
 WORKSHOP = ROOT / "workshop" / "src" / "hedgerow_workshop"
 
-VOCABULARY = {"message", "topics", "errors", "rates", "duplicates", "origins", "digests", "compiling"}
+VOCABULARY = {
+    "message",
+    "topics",
+    "errors",
+    "rates",
+    "duplicates",
+    "origins",
+    "digests",
+    "packed",
+    "compiling",
+}
 CORE = VOCABULARY | {"mqtt", "broker"}
 NODE = CORE | {"node"}
 DISK = {"log"}  # Files of frames, for the node's store and for the journal
@@ -42,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rates": VOCABULARY,
     "duplicates": VOCABULARY,
     "origins": set(),
+    "packed": set(),
     "compiling": set(),
     "digests": set(),
     "native": set(),

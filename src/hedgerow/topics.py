@@ -7,7 +7,7 @@ does the same where most filters have no wildcard.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Generic, TypeVar
 
 from hedgerow.errors import TopicError
@@ -354,10 +354,11 @@ class FilterMap(Generic[V]):
     """A value for each topic filter, found by the names that it matches.
 
     Filters without wildcards are in a dictionary: most are, and a tree takes six times the memory for them.
+    `exact` is what to use as that.
     """
 
-    def __init__(self) -> None:
-        self._exact: dict[str, V] = {}
+    def __init__(self, exact: MutableMapping[str, V] | None = None) -> None:
+        self._exact: MutableMapping[str, V] = {} if exact is None else exact
         self._wild: dict[str, V] = {}
         self._tree: TopicTree[str, V] = TopicTree()  # of those with wildcards
 
@@ -404,6 +405,13 @@ class FilterMap(Generic[V]):
         found = self._tree.match(name) if self._wild else []
         if name in self._exact:
             found.append((name, self._exact[name]))
+        return found
+
+    def match_filters(self, name: str) -> list[str]:
+        """Every filter that matches `name`."""
+        found = [topic_filter for topic_filter, _ in self._tree.match(name)] if self._wild else []
+        if name in self._exact:
+            found.append(name)
         return found
 
 
@@ -463,6 +471,8 @@ class FilterTable(Generic[K, V]):
         value = values.pop(key)
         if not values:
             del self._names[topic_filter]
+            if not self._names:
+                self._names = {}  # A dictionary that was large stays so.
         return value
 
     def match(self, name: str) -> list[tuple[K, V]]:

@@ -348,11 +348,15 @@ class Broker(BrokerCore):
         """New rules: forget every answer that was found under the old ones."""
         self.access = access
         self.subscriptions.access = access
+        self.forget_routes()
+        for session in self.sessions.values():
+            drop_unreadable(self, session)
+
+    def forget_routes(self) -> None:
+        """What topics have is found anew, when they have an event: also what connections remember of it."""
         self.subscriptions.forget_all_routes()
         for connection in self.connections:
             connection.forget_routes()
-        for session in self.sessions.values():
-            drop_unreadable(self, session)
 
     def forget_rights(self, username: str) -> None:
         """The rights of one user are others now."""

@@ -2,8 +2,9 @@
 
 A filter is *inactive* while another broker matches what is published for it. Then nothing of it is in the
 structures by which this broker matches: `Withheld` has the names of such filters, and whose they are, so that
-they can be put back. A client that is away is served by another broker. A session with an active
-subscription that matches, and which is here, is a recipient like any other, with all of its subscriptions.
+they can be put back. That is packed, and so are these subscriptions in their sessions (`resting.py`). A
+client that is away is served by another broker. A session with an active subscription that matches, and which
+is here, is a recipient like any other, with all of its subscriptions.
 
 Only the sessions of movable clients are served elsewhere: never links to other brokers or shared
 subscriptions.
@@ -12,9 +13,13 @@ subscriptions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from struct import Struct
 
 from hedgerow.broker.recipients import Entry, Recipient
+from hedgerow.broker.resting import MAX_OWNERS, pack, unpack
+from hedgerow.broker.resting import Owners as OwnersByKey
 from hedgerow.broker.session import Session
+from hedgerow.packed import PartlyPacked
 from hedgerow.topics import FilterMap
 
 Watcher = Callable[["Session | None", str, "int | None"], None]
@@ -26,40 +31,72 @@ movable client is told when its QoS may have changed, too.
 
 OTHERS_QOS = 2  # of a subscription that is told without its session, where it is not known
 ALWAYS = float("-inf")  # since when one is subscribed who may have been so before that was known
-MAX_IN_TUPLE = 8  # A set of so few takes five times the memory of a tuple.
-
 Owners = tuple[Session, ...] | set[Session]
+
+_KEY = Struct("<Q")  # of a session
 
 
 class Withheld:
     """Inactive filters, and the sessions whose subscriptions they are."""
 
     def __init__(self) -> None:
-        self._owners: FilterMap[Owners] = FilterMap()
+        self._exact: PartlyPacked[Owners] = PartlyPacked(self._write_keys, self._read_keys)
+        self._owners: FilterMap[Owners] = FilterMap(self._exact)
+        self._sessions = OwnersByKey()
+        self._size = 0  # filters: most brokers have none, and ask for each subscription
         self.count = 0
         """Subscriptions."""
 
+    def _write_keys(self, owners: Owners) -> bytes:
+        return b"".join(_KEY.pack(session.key) for session in owners)
+
+    def _read_keys(self, topic_filter: str, keys: bytes) -> Owners:
+        return tuple(self._sessions[key] for (key,) in _KEY.iter_unpack(keys))
+
     def __contains__(self, topic_filter: object) -> bool:
-        return topic_filter in self._owners
+        return self._size > 0 and topic_filter in self._owners
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._owners)
 
     def __len__(self) -> int:
-        return len(self._owners)
+        return self._size
 
     def match(self, topic: str) -> tuple[str, ...]:
         """The filters that match."""
-        return tuple(topic_filter for topic_filter, _ in self._owners.match(topic)) if self._owners else ()
+        return tuple(self._owners.match_filters(topic)) if self._size else ()
 
     def begin(self, topic_filter: str, owners: Iterable[Session]) -> None:
         held = tuple(owners)
-        self.count += len(held)
-        self._owners.set(topic_filter, held if len(held) <= MAX_IN_TUPLE else set(held))
+        self._size += 1
+        for session in held:
+            self._came(session)
+            pack(session, topic_filter)
+        self._set(topic_filter, held)
+
+    def _set(self, topic_filter: str, held: tuple[Session, ...]) -> None:
+        if len(held) <= MAX_OWNERS:
+            self._owners.set(topic_filter, held)
+            self._exact.pack(topic_filter)
+        else:
+            self._exact.unpack(topic_filter)
+            self._owners.set(topic_filter, set(held))
+
+    def _came(self, session: Session) -> None:
+        self.count += 1
+        self._sessions.add(session)
+
+    def _went(self, session: Session) -> None:
+        self.count -= 1
+        self._sessions.discard(session)
 
     def end(self, topic_filter: str) -> Owners:
-        owners = self._owners.remove(topic_filter) or ()
-        self.count -= len(owners)
+        owners = self._owners.get(topic_filter) or ()
+        self._owners.remove(topic_filter)
+        self._size -= 1
+        for session in owners:
+            self._went(session)
+            unpack(session, topic_filter)
         return owners
 
     def holds(self, session: Session, topic_filter: str) -> bool:
@@ -70,13 +107,12 @@ class Withheld:
         owners = self._owners[topic_filter]
         if session in owners:
             return False
-        self.end(topic_filter)
+        self._came(session)
+        pack(session, topic_filter)
         if isinstance(owners, set):
             owners.add(session)
-            self._owners.set(topic_filter, owners)
-            self.count += len(owners)
         else:
-            self.begin(topic_filter, (*owners, session))
+            self._set(topic_filter, (*owners, session))
         return True
 
     def discard(self, session: Session, topic_filter: str) -> bool:
@@ -84,20 +120,21 @@ class Withheld:
         owners = self._owners.get(topic_filter)
         if owners is None or session not in owners:
             return False
-        self.count -= 1
         if isinstance(owners, set):
             owners.discard(session)
         else:
-            self._owners.set(topic_filter, tuple(each for each in owners if each is not session))
+            self._set(topic_filter, tuple(each for each in owners if each is not session))
+        self._went(session)
+        unpack(session, topic_filter)
         return True
 
 
-def entry_of(session: Session, topic_filter: str) -> Entry | None:
+def entry_of(session: Session, topic_filter: str, since: float = ALWAYS) -> Entry | None:
     """As the session has it. What was withheld has been so for a time that nobody has noted."""
     record = (session.subscriptions or {}).get(topic_filter)
     if record is None:
         return None
-    return Entry(session, topic_filter, record.subscription, record.subscription_identifier, ALWAYS)
+    return Entry(session, topic_filter, record.subscription, record.subscription_identifier, since)
 
 
 def with_withheld(recipient: Recipient, filters: Iterable[str]) -> Recipient:

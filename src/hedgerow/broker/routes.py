@@ -8,6 +8,7 @@ either of the two wire forms, and those who need a packet of their own.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -24,10 +25,12 @@ from hedgerow.broker.elsewhere import (
 )
 from hedgerow.broker.observer import Observer
 from hedgerow.broker.recipients import Entry, Recipient, SharedGroup
+from hedgerow.broker.resting import Resting
 from hedgerow.broker.role import Role
 from hedgerow.broker.session import Publisher, Session, WireForm
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import Subscription
+from hedgerow.packed import PartlyPacked
 from hedgerow.topics import FilterTable, TopicTree, is_wildcard, split_shared
 
 # A publisher that invents topics makes the cache start anew, not grow; nor with many recipients each.
@@ -142,21 +145,39 @@ class Interest:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
+        self._resting: PartlyPacked[int] | None = None  # of filters of which nothing is heard for long
         self._changed: Callable[[str, bool], None] | None = None
         self.on_count: Callable[[str], None] | None = None
         """Told of each filter that has one subscriber more, or less."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        return self._counts
+        return self._counts if self._resting is None else ChainMap(self._counts, self._resting)
+
+    def rest(self, topic_filter: str) -> None:
+        """It changes seldom from now on."""
+        count = self._counts.pop(topic_filter, 0)
+        if not self._counts:
+            self._counts = {}  # A dictionary that was large stays so.
+        if count:
+            if self._resting is None:
+                self._resting = PartlyPacked(_write_count, _read_count)
+            self._resting[topic_filter] = count
+            self._resting.pack(topic_filter)
+
+    def wake(self, topic_filter: str) -> None:
+        if self._resting is not None and (count := self._resting.pop(topic_filter, 0)):
+            self._counts[topic_filter] = count
 
     def watch(self, changed: Callable[[str, bool], None]) -> None:
         """Be told of each filter: now, and when it has its first subscriber or none any more."""
         self._changed = changed
-        for topic_filter in list(self._counts):
+        for topic_filter in list(self.counts):
             changed(topic_filter, True)
 
     def grow(self, topic_filter: str) -> None:
+        if self._resting is not None:
+            self.wake(topic_filter)
         count = self._counts.get(topic_filter, 0) + 1
         self._counts[topic_filter] = count
         if count == 1 and self._changed is not None:
@@ -165,6 +186,8 @@ class Interest:
             self.on_count(topic_filter)
 
     def shrink(self, topic_filter: str) -> None:
+        if self._resting is not None:
+            self.wake(topic_filter)
         self._counts[topic_filter] -= 1
         if not self._counts[topic_filter]:
             del self._counts[topic_filter]
@@ -172,6 +195,14 @@ class Interest:
                 self._changed(topic_filter, False)
         if self.on_count is not None:
             self.on_count(topic_filter)
+
+
+def _write_count(count: int) -> bytes:
+    return count.to_bytes(4, "little")
+
+
+def _read_count(topic_filter: str, data: bytes) -> int:
+    return int.from_bytes(data, "little")
 
 
 class SubscriptionTable:
@@ -184,6 +215,9 @@ class SubscriptionTable:
         self.local = Interest()
         self.beyond = Interest()  # of those who are behind other nodes
         self.inactive = Withheld()  # filters that another broker matches: see `set_active`
+        self.resting = Resting()  # filters without an event
+        self.rests_quiet = False
+        """Memory is scarce here: whoever subscribes to what has no event is packed."""
         self.private: set[str] = set()  # topics that parts of this process alone get
         self.observers: list[Observer] = []
         self.watcher: Watcher | None = None
@@ -192,7 +226,7 @@ class SubscriptionTable:
         self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
 
     def __len__(self) -> int:
-        return len(self._entries) + self.shared_count + self.inactive.count
+        return len(self._entries) + self.shared_count + self.inactive.count + self.resting.count
 
     @property
     def visited(self) -> int:
@@ -209,6 +243,7 @@ class SubscriptionTable:
             is_new = self._put(session, topic_filter, entry)
             if is_new:
                 self._interest_of(session).grow(topic_filter)
+            self._rest_interest(topic_filter)
             self.forget_routes(topic_filter)
             if self.watcher is not None:
                 tell(self.watcher, session, topic_filter, subscription.qos, is_new)
@@ -227,17 +262,34 @@ class SubscriptionTable:
         """True: it is new."""
         if topic_filter in self.inactive and session.role.is_movable:
             return self.inactive.add(session, topic_filter)
+        if self.rests_quiet and self._may_rest(session, topic_filter):
+            return self.resting.add(session, topic_filter, entry.since)
+        self.wake(topic_filter)
         known = self._entries.replace(topic_filter, session, entry)
         if known is not None:
             entry.since = min(known.since, entry.since)
         return known is None
 
+    def _may_rest(self, session: Session, topic_filter: str) -> bool:
+        if is_wildcard(topic_filter) or not session.role.is_movable:
+            return False
+        return not self._entries.at(topic_filter) and self.resting.has_room(topic_filter)
+
+    def wake(self, topic_filter: str) -> None:
+        """There is an event for it, or whoever subscribes to it can not rest."""
+        if self.rests_quiet and topic_filter in self.resting:
+            self.local.wake(topic_filter)
+            for session, since in self.resting.take(topic_filter):
+                self._entries.replace(topic_filter, session, _entry(session, topic_filter, since))
+
     def remove(self, session: Session, topic_filter: str) -> None:
         name, topic_filter = split_shared(topic_filter)
         if name is None:
             was_active = self._entries.remove(topic_filter, session) is not None
-            if was_active or self.inactive.discard(session, topic_filter):
+            was_packed = not was_active and self._resting_in(topic_filter).discard(session, topic_filter)
+            if was_active or was_packed:
                 self._interest_of(session).shrink(topic_filter)
+                self._rest_interest(topic_filter)
                 self.forget_routes(topic_filter)
                 tell(self.watcher, session, topic_filter, None)
         else:
@@ -274,7 +326,14 @@ class SubscriptionTable:
     def holds(self, session: Session, topic_filter: str) -> bool:
         """Has the session a subscription here that is not a shared one?"""
         is_active = self._entries.get(topic_filter, session) is not None
-        return is_active or self.inactive.holds(session, topic_filter)
+        return is_active or self._resting_in(topic_filter).holds(session, topic_filter)
+
+    def _resting_in(self, topic_filter: str) -> Withheld | Resting:
+        return self.resting if self.rests_quiet and topic_filter in self.resting else self.inactive
+
+    def _rest_interest(self, topic_filter: str) -> None:
+        if topic_filter in self.inactive or (self.rests_quiet and topic_filter in self.resting):
+            self.local.rest(topic_filter)
 
     def set_active(self, topic_filter: str, is_active: bool) -> None:
         """This broker matches what is published for a filter, or another one does: then nothing is in the
@@ -282,13 +341,18 @@ class SubscriptionTable:
         if (topic_filter in self.inactive) != is_active:
             return
         if is_active:
+            self.local.wake(topic_filter)
             for session in self.inactive.end(topic_filter):
-                self._entries.replace(topic_filter, session, _entry(session, topic_filter))
+                self._put(session, topic_filter, _entry(session, topic_filter))
+            self._rest_interest(topic_filter)
+        elif self.rests_quiet and topic_filter in self.resting:
+            self.inactive.begin(topic_filter, [session for session, _ in self.resting.take(topic_filter)])
         else:
             movable = [each for each in self._entries.at(topic_filter) if each.role.is_movable]
             for session in movable:
                 self._entries.remove(topic_filter, session)
             self.inactive.begin(topic_filter, movable)
+            self.local.rest(topic_filter)
         self.forget_routes(topic_filter)
 
     def add_observer(self, observer: Observer) -> None:
@@ -300,6 +364,7 @@ class SubscriptionTable:
 
     def shift_interest(self, session: Session, topic_filter: str, role: Role) -> None:
         """The session, which holds this filter, is about to get another role."""
+        self.wake(topic_filter)
         if topic_filter in self.inactive:
             # In the tree or out of it: only those of movable clients are withheld.
             if role.is_movable and self._entries.remove(topic_filter, session) is not None:
@@ -352,6 +417,7 @@ class SubscriptionTable:
             ports = tuple(dict.fromkeys(port for port, _ in self._ports.match(topic)))
         if topic in self.private:  # Not for observers either: a command may hold a password.
             return Route(topic, (), (), ports, self._interned)
+        self.wake(topic)
         by_session: dict[Session, list[Entry]] = {}
         for session, entry in self._entries.match(topic):
             by_session.setdefault(session, []).append(entry)
@@ -379,8 +445,8 @@ class SubscriptionTable:
         )
 
 
-def _entry(session: Session, topic_filter: str) -> Entry:
+def _entry(session: Session, topic_filter: str, since: float = ALWAYS) -> Entry:
     """A session that is being taken apart has no record of it. It gets nothing any more, and has yet to be
     taken out."""
-    known = entry_of(session, topic_filter)
-    return known or Entry(session, topic_filter, Subscription(topic_filter), None, ALWAYS)
+    known = entry_of(session, topic_filter, since)
+    return known or Entry(session, topic_filter, Subscription(topic_filter), None, since)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -176,7 +176,7 @@ class Session:
         self.will: Will | None = None
         self.will_at: float | None = None  # when a will that waits for its delay is published
         self.timer_at: float | None = None  # when the broker next looks at this session
-        self.subscriptions: dict[str, SubscriptionRecord] | None = None
+        self.subscriptions: MutableMapping[str, SubscriptionRecord] | None = None
         self.owner: str | None = None  # whose quota it counts for, with the next four: see `owners.py`
         self.own_bytes = 0
         self.subscription_bytes = 0
@@ -425,7 +425,7 @@ class Channel(ABC):
 
     @abstractmethod
     def forget_routes(self) -> None:
-        """Rights have changed: ask again where this client may publish."""
+        """Ask again where this client may publish, and who gets it."""
 
     @abstractmethod
     def disconnect(self, reason_code: int, reason: str, server_reference: str | None = None) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Container, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from hedgerow.packed import PackedMap
+
 MAX_REGISTERED = 16_384  # topics in each registry: whoever publishes can invent them without end
 
 # Once Out.Registry is full, so many of its silent topics make room at a time. With a flood of topics the
@@ -32,7 +34,7 @@ class HotRegistries:
         self._max_registered = max_registered
         self._max_forgotten = max_forgotten
         self._in: dict[str, None] = {}
-        self._out: dict[str, None] = {}
+        self._out = PackedMap()  # without values
         self._changes: dict[str, bool] = {}  # topic → is it kept now?
 
     @property
@@ -50,7 +52,7 @@ class HotRegistries:
         if topic in self._in:
             return
         if topic in self._out:
-            del self._out[topic]
+            self._out.pop(topic)
             self._change(topic, kept=True)
         if len(self._in) >= self._max_registered:
             del self._in[next(iter(self._in))]
@@ -61,7 +63,7 @@ class HotRegistries:
         if topic in self._out or len(self._out) >= self._max_registered:
             return
         self._in.pop(topic, None)
-        self._out[topic] = None
+        self._out.set(topic, b"")
         self._change(topic, kept=False)
 
     def make_room(self, wanted: int, active: Container[str]) -> None:
@@ -72,7 +74,7 @@ class HotRegistries:
         # Active topics that were delegated long ago stand in front: they are not looked at without end.
         oldest = islice(self._out, 2 * self._max_forgotten)
         for topic in [topic for topic in oldest if topic not in active][:wanted]:
-            del self._out[topic]
+            self._out.pop(topic)
             self._change(topic, kept=True)
 
     def take_changes(self) -> RegistryChanges:

@@ -38,7 +38,6 @@ class Handover:
     def __init__(self, node: MobileNode, after_s: float) -> None:
         self._node = node
         self._after_s = after_s
-        self._delegated_at: dict[str, float] = {}  # by topic filter, where the fixed broker has acknowledged
         self._due: dict[str, float] = {}  # by client id: when it is to be looked at
         self._announced: dict[str, int] = {}  # by client id: the number that the fixed broker is to handle
         self.sent: dict[str, float] = {}
@@ -57,17 +56,13 @@ class Handover:
         self._look_at = min(self._look_at, until)
 
     def delegated(self, topic_filter: str, now: float) -> None:
-        self._delegated_at[topic_filter] = now
+        """The fixed broker has acknowledged it."""
         registry = self._node.machine.registries.get(topic_filter)
         for callback in registry.callbacks if registry is not None else ():
             self.look(callback, now)
 
-    def recovered(self, topic_filter: str) -> None:
-        self._delegated_at.pop(topic_filter, None)
-
     def all_recovered(self) -> None:
         """Nothing is delegated any more, and nobody is to go."""
-        self._delegated_at.clear()
         announced, self._announced = self._announced, {}
         for client_id in announced:
             # Else it would wait for ever for the answer of a broker that is lost.
@@ -166,7 +161,8 @@ class Handover:
         ):
             return False  # It speaks what is not spoken at the address that there is to tell.
         held = session.subscriptions or {}
-        return bool(held) and all(name in self._delegated_at and is_plain(held[name]) for name in held)
+        is_told = self._node.machine.registries.is_told
+        return bool(held) and all(is_told(name) and is_plain(record) for name, record in held.items())
 
     def _send(self, client_id: str) -> None:
         """It may have changed its mind, or its topics have gone hot: then it stays, and says so."""

@@ -3,7 +3,7 @@
 A monitor ranks topics; what is delegated is a registry, that of a topic filter. A filter without wildcards is
 cold when its topic is. One with wildcards is cold when a topic that it matches has gone cold and none that it
 matches is kept, and hot as soon as one of them is. A filter that is pinned stays: parts of this node are
-subscribed to it, whom a fixed broker cannot notify.
+subscribed to it, whom a fixed broker cannot notify. Which filters have subscribers, the registries know.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from itertools import islice
 
 from hedgerow.hot.monitor import Monitor
 from hedgerow.hot.registries import RegistryChanges
+from hedgerow.mobility.delegation.registries import Registry
 from hedgerow.topics import FilterMap, is_wildcard, matches
 
 
 class HotFilters:
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: Monitor, filters: FilterMap[Registry]) -> None:
         self._monitor = monitor
-        self._filters: FilterMap[None] = FilterMap()
+        self._filters = filters
         self._pinned: set[str] = set()
         self._cold: dict[str, None] = {}
         self._hot: dict[str, None] = {}
@@ -30,12 +31,10 @@ class HotFilters:
 
     def add(self, topic_filter: str) -> None:
         """It has its first subscriber."""
-        self._filters.set(topic_filter, None)
         if not is_wildcard(topic_filter) and not self._monitor.keeps(topic_filter):
             self._cool(topic_filter)
 
     def remove(self, topic_filter: str) -> None:
-        self._filters.remove(topic_filter)
         self._cold.pop(topic_filter, None)
         self._hot.pop(topic_filter, None)
 
@@ -48,7 +47,7 @@ class HotFilters:
 
     def apply(self, changes: RegistryChanges) -> None:
         for topic in changes.recover:
-            for topic_filter, _ in self._filters.match(topic):
+            for topic_filter in self._filters.match_filters(topic):
                 self._heat(topic_filter)
         self._cool_matching(changes.delegate)
 
@@ -57,7 +56,7 @@ class HotFilters:
         self._cool_matching(self._monitor.out_registry)
 
     def _cool_matching(self, topics: Sequence[str]) -> None:
-        found = {topic_filter for topic in topics for topic_filter, _ in self._filters.match(topic)}
+        found = {topic_filter for topic in topics for topic_filter in self._filters.match_filters(topic)}
         wild = [topic_filter for topic_filter in found if is_wildcard(topic_filter)]
         kept = self._monitor.in_registry if wild else ()
         still_hot = {each for each in wild if any(matches(each, topic) for topic in kept)}

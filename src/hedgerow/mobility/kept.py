@@ -18,6 +18,7 @@ from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.limits import QueueLimits
 from hedgerow.broker.log_reading import load_all
+from hedgerow.broker.resting import packed_records
 from hedgerow.broker.session import Session
 from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation.limits import FORGET_AFTER_S, MAX_WAITING_BYTES
@@ -26,6 +27,7 @@ from hedgerow.mobility.roles import KEPT_PREFIX, KeptRole
 from hedgerow.mobility.sessions import find_own
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription
+from hedgerow.packed import PartlyPacked
 
 Key = tuple[str, MessageId]
 """Whom it is for, a callback, or "" for whoever matches; and which event."""
@@ -74,8 +76,7 @@ def open_session(broker: Broker, client_id: str) -> Session:
         session.expiry_s = FORGET_AFTER_S
         broker.durability.store_session(session)
     session.queue_limits = LIMITS
-    if session.subscriptions is None:
-        session.subscriptions = {}
+    session.subscriptions = packed_records(session.subscriptions or {})
     return session
 
 
@@ -103,11 +104,12 @@ def finish(broker: Broker, stored: Stored) -> None:
 def store_filter(broker: Broker, session: Session, topic_filter: str, is_wanted: bool) -> None:
     """As a row of the store: whether it is in the broker's table is another matter."""
     held = session.subscriptions
-    assert held is not None
+    assert isinstance(held, PartlyPacked)
     if is_wanted and topic_filter not in held:
         record = held[topic_filter] = SubscriptionRecord(
             Subscription(topic_filter, QOS, no_local=False, retain_as_published=True)
         )
+        held.pack(topic_filter)
         broker.durability.store_subscription(session, topic_filter, record)
     elif not is_wanted and held.pop(topic_filter, None) is not None:
         broker.durability.store_subscription(session, topic_filter, None)

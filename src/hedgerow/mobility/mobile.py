@@ -38,7 +38,6 @@ from hedgerow.mobility.delegation.events import (
     Left,
     MissedWhileAway,
     Notification,
-    Recovered,
     RoamingTold,
     TakenOver,
     TurnedAway,
@@ -79,10 +78,11 @@ class MobileNode:
             takeover_after_s=settings.takeover_after_s,
             adopts=not broker.durability.enabled,
         )
+        broker.subscriptions.rests_quiet = True
         self.monitor: Monitor = make_monitor(settings)
         self.state = HotState(broker, self.monitor, now)
         self.has_work = True
-        self._filters = HotFilters(self.monitor)
+        self._filters = HotFilters(self.monitor, self.machine.registries.by_filter)
         self._subscribers = Subscribers(broker, self.machine, self._filters, self._filter_ended)
         self._handover = Handover(self, settings.move_after_s)
         self.roaming = RoamingClients(self)
@@ -116,7 +116,6 @@ class MobileNode:
         self.has_work = True
 
     def _filter_ended(self, topic_filter: str) -> None:
-        self._handover.recovered(topic_filter)
         self.sync_delegated()
 
     def sync_delegated(self) -> None:
@@ -127,6 +126,7 @@ class MobileNode:
             if is_delegated != (topic_filter in table.inactive):
                 table.set_active(topic_filter, not is_delegated)
                 self._kept.set_delegated(topic_filter, is_delegated)
+        self._subscribers.forget_changed()
 
     # Publications
 
@@ -350,8 +350,7 @@ class MobileNode:
             self._filters.look_again()
         if not self._filters.has_news or not self.settings.delegates:
             return
-        for topic_filter in self.machine.recover(self._filters.take_hot(), now):
-            self._handover.recovered(topic_filter)
+        self.machine.recover(self._filters.take_hot(), now)
         if not self.links.is_moving and self.machine.may_delegate:
             self.machine.delegate(self._filters.take_cold(FILTERS_AT_ONCE), now)
             self.has_work = self.has_work or self._filters.has_news
@@ -366,12 +365,10 @@ class MobileNode:
             return
         self.note(event)
         match event:
-            case Delegated() | Recovered() if not self._is_current(event.fixed_broker):
+            case Delegated() if not self._is_current(event.fixed_broker):
                 pass  # It is being left, and its word comes late.
             case Delegated():
                 self._handover.delegated(event.topic_filter, now)
-            case Recovered():
-                self._handover.recovered(event.topic_filter)
             case ClientMoved():
                 self._handle_moved(event.callback, event.is_at_fixed)
             case TurnedAway():

@@ -103,10 +103,16 @@ class Subscribers:
                 matched = matched._replace(here=matched.here | {name}, served=(*matched.served, name))
         return matched
 
-    def _matched_on(self, route: Route) -> Matched:
-        if self._generation != self._machine.generation or len(self._matched) >= MAX_MATCHED:
+    def forget_changed(self) -> None:
+        """What routes gave, if that may be another now."""
+        if self._generation != self._machine.generation:
             self._matched.clear()
             self._generation = self._machine.generation
+
+    def _matched_on(self, route: Route) -> Matched:
+        self.forget_changed()
+        if len(self._matched) >= MAX_MATCHED:
+            self._matched.clear()
         known = self._matched.get(route.topic)
         if known is not None and known[0] is route and not route.stale:
             return known[1]

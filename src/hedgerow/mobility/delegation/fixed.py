@@ -68,7 +68,7 @@ from hedgerow.mobility.delegation.publications import (
 from hedgerow.mobility.delegation.registries import rows
 from hedgerow.mobility.delegation.stream import Stream, Waiting
 from hedgerow.mobility.delegation.subscriber_sets import unpacked
-from hedgerow.mobility.delegation.topics_held import Mobile, Topics
+from hedgerow.mobility.delegation.topics_held import Mobile, Topics, Undone
 from hedgerow.topics import STATUS_PREFIX
 
 NOT_TOLD = "subscribers whose addresses it has not told"
@@ -293,7 +293,7 @@ class FixedSide:
                 self._hand_back(mobile, now)
         elif mobile.stream.accept(kind, header):
             if isinstance(body, EventBody):
-                mobile.forget_before(header.other)
+                mobile.undone.forget_before(header.other)
                 self._handle_event(mobile, body, topic, header.other, now)
             elif isinstance(body, Roaming):
                 self._postpone(mobile, body, topic, header.other)
@@ -302,7 +302,7 @@ class FixedSide:
             for written, told in mobile.postponed.take(mobile.stream.content.received):
                 self._events.append(RoamingTold(sender, told, written))
             if mobile.stream.content.received >= header.other and kind not in CONTENT:
-                mobile.forget_before(header.number)  # All events from before it have been read.
+                mobile.undone.forget_before(header.number)  # All events from before it have been read.
             mobile.stream.acknowledged(kind, header)
             undone = len(mobile.undone) + len(mobile.postponed)
             if mobile.stream.is_overfull or undone > self.limits.undone:
@@ -490,7 +490,7 @@ class FixedSide:
     def _hand_back(self, mobile: Mobile, now: float) -> None:
         """One of the two knows nothing of the other: its topics first, then what has waited."""
         left = mobile.stream.begin_anew()
-        mobile.undone.clear()
+        mobile.undone = Undone()
         mobile.postponed.clear()
         waited = (
             each.body.message for each in left if isinstance(each.body, EventBody) and not each.body.is_missed

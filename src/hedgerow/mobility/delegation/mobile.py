@@ -7,6 +7,7 @@ The shell calls `link_up`, `link_down` for each connection to a fixed broker, gi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 
 from hedgerow.duplicates import DuplicateLog
@@ -106,11 +107,12 @@ class MobileSide:
             return
         if is_new:
             for known in self.uplinks.values():
-                known.outside.set(topic_filter, registry)
-            self._tell_own(uplink, [registry], now)
+                known.outside.add(topic_filter)
+            uplink.fresh.append(topic_filter)
+            uplink.stream.ahead = partial(self._tell_fresh, uplink, now)
         elif registry.is_delegated:
             record = self._write_registrations(uplink, (registry.as_registration(),), now)
-            registry.delegations += (record.number,)
+            self.registries.renew(registry, record.number)
         self._start_over_if_overfull(uplink)
 
     def unsubscribe(self, callback: str, topic_filter: str, now: float) -> None:
@@ -174,6 +176,12 @@ class MobileSide:
         """This broker delegates nothing: its clients at the fixed one are to come and subscribe again."""
         if self.current is not None:
             self.current.stream.put(PublicationKind.DEACTIVATE_NO, EmptyBody(), now)
+
+    def _tell_fresh(self, uplink: Uplink, now: float) -> None:
+        """A client that subscribes to a thousand topics makes a few publications of it."""
+        fresh, uplink.fresh = uplink.fresh, []
+        known = (self.registries.get(topic_filter) for topic_filter in fresh)
+        self._tell_own(uplink, (registry for registry in known if registry is not None), now)
 
     def _tell_own(self, uplink: Uplink, registries: Iterable[Registry], now: float) -> None:
         """These topics are matched here, from this number on."""
@@ -401,7 +409,9 @@ class MobileSide:
     def _receive_agreement(
         self, uplink: Uplink, kind: PublicationKind, header: StreamHeader, body: Body, now: float
     ) -> None:
-        for topic_filter in uplink.told(header.acknowledged, self.registries):
+        # What one that is being left has handled late, the new one has yet to hear of.
+        fresh = uplink.told(header.acknowledged, self.registries) if uplink is self.current else ()
+        for topic_filter in fresh:
             self._events.append(Delegated(uplink.fixed_id, topic_filter))
         self._handle(uplink, body, header, now)
         uplink.stream.acknowledged(kind, header)
@@ -473,7 +483,9 @@ class MobileSide:
         if cause in registry.delegations and uplink is self.current:
             # What was written between it and the next attempt, nobody has matched.
             later = [number for number in registry.delegations if number > cause]
-            if not later:
+            if later:
+                self.registries.set_told(topic_filter, False)
+            else:
                 self.recover([topic_filter], now)
             for unsettled in uplink.unsettled.values():
                 if cause <= unsettled.record.other < min(later, default=uplink.stream.process.number + 1):

@@ -142,7 +142,8 @@ class Notifier:
         matched: dict[str, int] = {}
         # One that is being left does not know the latest topics, but its word may be the first.
         if event.is_to_match or not is_current:
-            matched = subscribers(registry for _, registry in uplink.outside.match(message.topic))
+            outside = map(self.registries.get, uplink.outside.match(message.topic))
+            matched = subscribers(registry for registry in outside if registry is not None)
         done = frozenset(event.served)
         if unsettled is not None:
             # It came back by a second way, or these are those whom the fixed broker has matched.
@@ -163,8 +164,7 @@ class Notifier:
         self._deliver_or_hand_on(message, wanted, event.is_again, now)
 
     def _still_wanted(self, event: EventBody) -> dict[str, int]:
-        topic = event.message.topic
-        wanted = {name: qos for name, qos in event.callbacks if self.registries.wants(name, topic)}
+        wanted = self.registries.still_wanted(event.callbacks, event.message.topic)
         self.stats.unknown_callbacks += len(event.callbacks) - len(wanted)
         return wanted
 

@@ -1,20 +1,26 @@
 """The subscriptions of a mobile broker: one registry for each topic filter, active or delegated.
 
-A registry is the record of whose the subscriptions are. While it is delegated nothing is matched by it: it
-is found by its filter, packed, and unpacked when it is active again.
+A registry is the record of whose the subscriptions are. Most are packed: `get` makes them anew from bytes, so
+that what changes in one is set again (`_keep`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, cast
+from struct import Struct
+from typing import NamedTuple
 
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.limits import ENTRIES_PER_DELEGATION
 from hedgerow.mobility.delegation.publications import Registration
+from hedgerow.packed import PartlyPacked
 from hedgerow.topics import FilterMap, is_wildcard, matches
 
-MAX_PACKED = 8  # A dictionary of so few entries takes three times the memory of a tuple.
+MAX_PACKED = 64  # subscribers of one filter: of more, to ask for one would unpack too many
+
+_HEAD = Struct("<BBH")  # of a packed registry: is it delegated, was that told, and how many delegations
+_NUMBER = Struct("<Q")  # of a delegation
+_ENTRY = Struct("<QH")  # QoS and `since` in one number, and the length of the callback
 
 
 class RegistryEntry(NamedTuple):
@@ -36,63 +42,58 @@ class Registry:
         """The fixed broker has handled the delegation."""
         self.delegations: tuple[int, ...] = ()
         """The numbers by which that was written, or who subscribes since: each may be refused."""
-        # Callback → QoS and `since` in one number; where they are few and delegated, one behind the other.
-        self._entries: dict[str, int] | tuple[str | int, ...] = {}
+        self._entries: dict[str, int] = {}  # callback → QoS and `since` in one number
 
     def __len__(self) -> int:
-        entries = self._entries
-        return len(entries) if isinstance(entries, dict) else len(entries) // 2
+        return len(self._entries)
 
     @property
     def callbacks(self) -> Sequence[str]:
-        entries = self._entries
-        return tuple(entries) if isinstance(entries, dict) else cast("tuple[str, ...]", entries[::2])
+        return tuple(self._entries)
 
     def items(self) -> Iterator[tuple[str, RegistryEntry]]:
-        entries = self._entries
-        if isinstance(entries, dict):
-            pairs: Iterable[tuple[str, int]] = entries.items()
-        else:
-            pairs = cast("Iterable[tuple[str, int]]", zip(entries[::2], entries[1::2], strict=True))
-        for callback, packed in pairs:
-            yield callback, RegistryEntry(packed & 3, packed >> 2)
+        for callback, number in self._entries.items():
+            yield callback, RegistryEntry(number & 3, number >> 2)
 
     def __contains__(self, callback: object) -> bool:
-        entries = self._entries
-        return callback in (entries if isinstance(entries, dict) else entries[::2])
+        return callback in self._entries
 
     def get(self, callback: str) -> RegistryEntry | None:
-        packed = self._unpacked().get(callback)
-        return None if packed is None else RegistryEntry(packed & 3, packed >> 2)
+        number = self._entries.get(callback)
+        return None if number is None else RegistryEntry(number & 3, number >> 2)
 
     def set(self, callback: str, entry: RegistryEntry) -> None:
-        entries = self._unpacked()
-        entries[callback] = entry.qos | entry.since << 2
-        self._pack(entries)
+        self._entries[callback] = entry.qos | entry.since << 2
 
     def pop(self, callback: str) -> bool:
-        entries = self._unpacked()
-        was_there = entries.pop(callback, None) is not None
-        self._pack(entries)
-        return was_there
+        return self._entries.pop(callback, None) is not None
 
     def delegate(self, number: int) -> None:
         self.is_delegated, self.delegations = True, (number,)
-        self._pack(self._unpacked())
 
     def activate(self) -> None:
         self.is_delegated, self.is_told, self.delegations = False, False, ()
-        self._entries = self._unpacked()
 
-    def _unpacked(self) -> dict[str, int]:
-        entries = self._entries
-        if isinstance(entries, dict):
-            return entries
-        return dict(cast("Iterable[tuple[str, int]]", zip(entries[::2], entries[1::2], strict=True)))
+    def pack(self) -> bytes:
+        pieces = [_HEAD.pack(self.is_delegated, self.is_told, len(self.delegations))]
+        pieces += map(_NUMBER.pack, self.delegations)
+        for callback, number in self._entries.items():
+            name = callback.encode()
+            pieces += [_ENTRY.pack(number, len(name)), name]
+        return b"".join(pieces)
 
-    def _pack(self, entries: dict[str, int]) -> None:
-        is_small = self.is_delegated and len(entries) <= MAX_PACKED
-        self._entries = tuple(part for pair in entries.items() for part in pair) if is_small else entries
+    @classmethod
+    def unpack(cls, topic_filter: str, data: bytes) -> Registry:
+        made = cls(topic_filter)
+        is_delegated, is_told, count = _HEAD.unpack_from(data)
+        made.is_delegated, made.is_told = bool(is_delegated), bool(is_told)
+        at = _HEAD.size + count * _NUMBER.size
+        made.delegations = tuple(number for (number,) in _NUMBER.iter_unpack(data[_HEAD.size : at]))
+        while at < len(data):
+            number, length = _ENTRY.unpack_from(data, at)
+            at += _ENTRY.size + length
+            made._entries[data[at - length : at].decode()] = number
+        return made
 
     def as_registration(self) -> Registration:
         return Registration(
@@ -106,7 +107,8 @@ class Registry:
 
 class Registries:
     def __init__(self) -> None:
-        self.by_filter: FilterMap[Registry] = FilterMap()
+        self._exact = PartlyPacked(Registry.pack, Registry.unpack)
+        self.by_filter: FilterMap[Registry] = FilterMap(self._exact)
         self.generation = 0
         """Grows with each change of who subscribes to what, and of what is delegated."""
         self.recalls = 0
@@ -131,11 +133,21 @@ class Registries:
         self.by_filter.set(topic_filter, registry)
         return registry
 
+    def _keep(self, registry: Registry) -> None:
+        """As it is now."""
+        is_small = len(registry) <= MAX_PACKED
+        if not is_small:
+            self._exact.unpack(registry.topic_filter)
+        self.by_filter.set(registry.topic_filter, registry)
+        if is_small:
+            self._exact.pack(registry.topic_filter)
+
     def add(self, registry: Registry, callback: str, qos: int, published: int) -> None:
         self.generation += 1
         callback = self._names.setdefault(callback, callback)
         before = registry.get(callback)
         registry.set(callback, RegistryEntry(qos, before.since if before else published))
+        self._keep(registry)
         self._counts[callback] = self._counts.get(callback, 0) + (before is None)
         if is_wildcard(registry.topic_filter):
             self._wild.setdefault(callback, set()).add(registry.topic_filter)
@@ -150,7 +162,9 @@ class Registries:
         if not self._counts[callback]:
             del self._counts[callback], self._names[callback]
             self._wild.pop(callback, None)
-        if not len(registry):
+        if len(registry):
+            self._keep(registry)
+        else:
             self.by_filter.remove(registry.topic_filter)
             self._changed[registry.topic_filter] = None
         return True
@@ -158,11 +172,30 @@ class Registries:
     def deactivate(self, registry: Registry, number: int) -> None:
         self.generation += 1
         registry.delegate(number)
+        self._keep(registry)
         self._changed[registry.topic_filter] = None
+
+    def renew(self, registry: Registry, number: int) -> None:
+        """Who subscribes to what is delegated was written again."""
+        registry.delegations += (number,)
+        self._keep(registry)
+
+    def set_told(self, topic_filter: str, is_told: bool = True) -> bool:
+        """The fixed broker has handled the delegation, or has refused it. True: that is news."""
+        registry = self.by_filter.get(topic_filter)
+        if registry is None or not registry.is_delegated or registry.is_told == is_told:
+            return False
+        registry.is_told = is_told
+        self._keep(registry)
+        return True
 
     def is_delegated(self, topic_filter: str) -> bool:
         registry = self.by_filter.get(topic_filter)
         return registry is not None and registry.is_delegated
+
+    def is_told(self, topic_filter: str) -> bool:
+        registry = self.by_filter.get(topic_filter)
+        return registry is not None and registry.is_told
 
     def take_changed(self) -> Iterable[str]:
         """Filters that have become delegated, or active, since this was asked last; or both."""
@@ -177,6 +210,7 @@ class Registries:
             registry = self.by_filter.get(topic_filter)
             if registry is not None and registry.is_delegated:
                 registry.activate()
+                self._keep(registry)
                 self._changed[topic_filter] = None
                 chosen.append(topic_filter)
         self.generation += bool(chosen)
@@ -198,12 +232,15 @@ class Registries:
     def knows(self, callback: str) -> bool:
         return callback in self._counts
 
-    def wants(self, callback: str, topic: str) -> bool:
-        """Is it a subscriber? A question about one, which takes no matching of the others."""
+    def still_wanted(self, callbacks: Iterable[tuple[str, int]], topic: str) -> dict[str, int]:
+        """Those of them that are subscribers. A question about these, which takes no matching of others."""
         registry = self.by_filter.exact(topic)
-        if registry is not None and callback in registry:
-            return True
-        return any(matches(topic_filter, topic) for topic_filter in self._wild.get(callback, ()))
+        exact = () if registry is None else registry
+        return {
+            name: qos
+            for name, qos in callbacks
+            if name in exact or any(matches(each, topic) for each in self._wild.get(name, ()))
+        }
 
     def candidates(self, callback: str, topic: str) -> Iterable[str]:
         """The filters of this subscriber among which those are that match."""

@@ -34,6 +34,7 @@ Who has lost its stream says another epoch; then both begin at 1, with what `beg
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -180,6 +181,8 @@ class Stream:
         self.is_up = False
         self.is_open = False
         """Both have said HELLO on this connection."""
+        self.ahead: Callable[[], None] | None = None
+        """Puts what was saved up to be one publication, ahead of whatever is put or taken next."""
         self.domain = domain
         self._broker_id = broker_id
         self._counts = counts
@@ -257,6 +260,7 @@ class Stream:
         return (self.content, self.process) if kind in CONTENT else (self.process, self.content)
 
     def put(self, kind: PublicationKind, body: Body, now: float) -> Record:
+        self._put_ahead()
         plane, other = self._planes(kind)
         plane.number += 1
         self._now = now
@@ -271,6 +275,11 @@ class Stream:
         elif self.is_open:
             self._send_content()
         return record
+
+    def _put_ahead(self) -> None:
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None:
+            ahead()
 
     def _send_content(self) -> None:
         """As much as may be under way."""
@@ -396,6 +405,7 @@ class Stream:
         content.owes_acknowledgement |= is_first
 
     def take_publications(self) -> list[Message]:
+        self._put_ahead()
         if self.is_open:
             self._acknowledge()
         out, self._out = self._out, []

@@ -13,7 +13,7 @@ from hedgerow.mobility.delegation.events import DelegationEvent, Registered, Unr
 from hedgerow.mobility.delegation.limits import MIN_TOPIC_BYTES
 from hedgerow.mobility.delegation.postponed import Postponed
 from hedgerow.mobility.delegation.stream import Stream
-from hedgerow.topics import TopicTree, matches
+from hedgerow.topics import FilterMap, TopicTree
 
 Key = tuple[str, str]
 """Mobile broker and topic filter."""
@@ -25,6 +25,44 @@ def topic_bytes(topic_filter: str, entries: Mapping[str, int]) -> int:
     """About the memory that a topic takes, with its subscribers. Its name is here, in trees and in a port."""
     size = filter_bytes(topic_filter) + 2 * len(topic_filter)
     return size + sum(ENTRY_BYTES + len(name) for name in entries)
+
+
+class Undone:
+    """Who was registered before, for events that were written earlier than a change and are read later."""
+
+    def __init__(self) -> None:
+        self._order: deque[tuple[int, str]] = deque()  # number of the process plane, and topic filter
+        self._before: FilterMap[deque[tuple[int, dict[str, int]]]] = FilterMap()
+        """By topic filter, the oldest first: the number of a change, and who was registered before it."""
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def note(self, number: int, topic_filter: str, before: dict[str, int]) -> None:
+        self._order.append((number, topic_filter))
+        changes = self._before.get(topic_filter)
+        if changes is None:
+            changes = deque()
+            self._before.set(topic_filter, changes)
+        changes.append((number, before))
+
+    def forget_before(self, number: int) -> None:
+        """No event comes any more that was written before this."""
+        order = self._order
+        while order and order[0][0] <= number:
+            topic_filter = order.popleft()[1]
+            changes = self._before[topic_filter]
+            changes.popleft()
+            if not changes:
+                self._before.remove(topic_filter)
+
+    def as_of(self, topic: str, version: int) -> dict[str, dict[str, int]]:
+        """By topic filter, what was registered then and differs from now, of those that match."""
+        return {
+            topic_filter: next(before for number, before in changes if number > version)
+            for topic_filter, changes in self._before.match(topic)
+            if changes[-1][0] > version
+        }
 
 
 @dataclass(slots=True)
@@ -45,28 +83,12 @@ class Mobile:
     own: str = ""
     addresses: dict[str, None] = field(default_factory=dict)
     """Its subscribers, of whom its registrations speak."""
-    undone: deque[tuple[int, str, dict[str, int]]] = field(default_factory=deque)
-    """Number of the process plane, topic filter, and who was registered for it before: for events that were
-    written earlier and are read later."""
-
+    undone: Undone = field(default_factory=Undone)
     postponed: Postponed = field(default_factory=Postponed)
     """What it said of sessions, and events are yet to come that it wrote before."""
 
     def __post_init__(self) -> None:
         self.own = addresses.of_broker(self.broker_id)
-
-    def forget_before(self, number: int) -> None:
-        """No event comes any more that was written before this."""
-        while self.undone and self.undone[0][0] <= number:
-            self.undone.popleft()
-
-    def as_of(self, topic: str, version: int) -> dict[str, dict[str, int]]:
-        """By topic filter, what was registered then and differs from now, of those that match."""
-        return {
-            topic_filter: before
-            for number, topic_filter, before in reversed(self.undone)
-            if number > version and matches(topic_filter, topic)
-        }
 
     @property
     def delegated(self) -> list[str]:
@@ -143,7 +165,7 @@ class Topics:
         """No entries: it is gone."""
         self.generation += 1
         before = mobile.topics.pop(topic_filter, None)
-        mobile.undone.append((mobile.stream.process.received, topic_filter, before or {}))
+        mobile.undone.note(mobile.stream.process.received, topic_filter, before or {})
         mobile.entries += len(entries) - len(before or ())
         sizes = [topic_bytes(topic_filter, each) if each else 0 for each in (entries, before)]
         self._bytes.change(mobile.whose, sizes[0] - sizes[1])
@@ -163,7 +185,7 @@ class Topics:
 
     def match_as_of(self, mobile: Mobile, topic: str, version: int) -> MatchedRegistries | None:
         """Of this mobile broker, as it was then; None: as it is now."""
-        changed = mobile.as_of(topic, version)
+        changed = mobile.undone.as_of(topic, version)
         if not changed:
             return None
         found = {

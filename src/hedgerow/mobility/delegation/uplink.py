@@ -9,11 +9,32 @@ from typing import NamedTuple
 from hedgerow.message import MessageId
 from hedgerow.mobility.delegation.postponed import Postponed
 from hedgerow.mobility.delegation.publications import PublicationKind, Registrations
-from hedgerow.mobility.delegation.registries import Registries, Registry
+from hedgerow.mobility.delegation.registries import Registries
 from hedgerow.mobility.delegation.stream import Record, Stream
+from hedgerow.packed import PartlyPacked
 from hedgerow.topics import FilterMap
 
 MIN_GONE = 16  # subscribers that are gone, before the fixed broker is told
+
+
+class FilterSet:
+    """Topic filters, those without wildcards packed."""
+
+    def __init__(self, topic_filters: Iterable[str] = ()) -> None:
+        self._exact: PartlyPacked[bool] = PartlyPacked(lambda value: b"", lambda topic_filter, data: True)
+        self._filters: FilterMap[bool] = FilterMap(self._exact)
+        for topic_filter in topic_filters:
+            self.add(topic_filter)
+
+    def add(self, topic_filter: str) -> None:
+        self._filters.set(topic_filter, True)
+        self._exact.pack(topic_filter)
+
+    def remove(self, topic_filter: str) -> None:
+        self._filters.remove(topic_filter)
+
+    def match(self, topic: str) -> list[str]:
+        return self._filters.match_filters(topic)
 
 
 class Unsettled(NamedTuple):
@@ -30,8 +51,10 @@ class Uplink:
     stream: Stream
     own: str
     """This mobile broker's own callback."""
-    outside: FilterMap[Registry] = field(default_factory=FilterMap)
+    outside: FilterSet = field(default_factory=FilterSet)
     """What is matched here of the events that come from there, as the fixed broker sees it."""
+    fresh: list[str] = field(default_factory=list)
+    """Filters of which it is to hear with whatever is written next."""
     addresses: dict[str, None] = field(default_factory=dict)
     """Subscribers that the fixed broker was told of, in this life of the stream."""
     passed: int = 0
@@ -102,12 +125,8 @@ class Uplink:
         for record in self.stream.process.records:
             if record.number > acknowledged:
                 break
-            for topic in record.body.topics if isinstance(record.body, Registrations) else ():
-                topic_filter = topic.topic_filter
-                registry = registries.get(topic_filter)
-                if registry is not None and registry.is_delegated and not registry.is_told:
-                    registry.is_told = True
-                    fresh.append(topic_filter)
+            topics = record.body.topics if isinstance(record.body, Registrations) else ()
+            fresh += [each.topic_filter for each in topics if registries.set_told(each.topic_filter)]
         return fresh
 
     def advance(self, acknowledged: int, registries: Registries) -> None:
@@ -119,9 +138,8 @@ class Uplink:
             if number > self.passed:
                 break
             done += 1
-            registry = registries.get(topic_filter)
-            if is_own and registry is not None:
-                self.outside.set(topic_filter, registry)
+            if is_own and topic_filter in registries.by_filter:
+                self.outside.add(topic_filter)
             elif not is_own:
                 self.outside.remove(topic_filter)
         del effects[:done]
@@ -146,7 +164,5 @@ class Uplink:
         self._effects.clear()
         self.passed, self.ahead = 0, (0, 0)
         self.addresses.clear()
-        self.outside = FilterMap()
-        for registry in registries:
-            self.outside.set(registry.topic_filter, registry)
+        self.outside = FilterSet(registries.by_filter)
         self.handed_on.clear()
