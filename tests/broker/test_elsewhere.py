@@ -13,7 +13,16 @@ from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Publisher, Session
 from hedgerow.broker.watching import watch
 from hedgerow.message import Message, MessageId
-from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Pubrec, Unsubscribe
+from hedgerow.mqtt.packets import (
+    MQTT_3_1_1,
+    MQTT_5,
+    Puback,
+    Publish,
+    Pubrec,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+)
 from tests.broker.harness import Client, World
 from tests.broker.test_identified import connect_peer
 from tests.broker.test_port import RecordingPort
@@ -342,3 +351,53 @@ def test_a_session_that_comes_back_as_a_broker_is_no_client_any_more() -> None:
     assert elsewhere(world, "a") == {}
     peer.send(Unsubscribe(1, ["a"]))
     assert not watching.others
+
+
+# Filters without an event, where memory is scarce
+
+
+def resting(*names: str) -> tuple[World, list[Client]]:
+    world = World()
+    world.broker.subscriptions.rests_quiet = True
+    clients = [world.connect(name) for name in names]
+    for client in clients:
+        client.send(Subscribe(1, [Subscription(f"field/{number}", number % 3) for number in range(20)]))
+        client.take()
+    return world, clients
+
+
+def test_what_has_no_event_rests_and_its_first_event_comes() -> None:
+    world, clients = resting("one", "two")
+    table = world.broker.subscriptions
+    assert (len(table), table.resting.count, table.local.counts["field/7"]) == (40, 40, 2)
+    world.connect("publisher").publish("field/7", b"x", 2)
+    assert (len(table), table.resting.count, table.local.counts["field/7"]) == (40, 38, 2)
+    assert [client.take_one(Publish).qos for client in clients] == [1, 1]
+
+
+def test_what_rests_is_unsubscribed_and_subscribed_again() -> None:
+    world, (one, two) = resting("one", "two")
+    table = world.broker.subscriptions
+    one.send(Unsubscribe(2, ["field/7", "field/8"]))
+    one.take()
+    one.subscribe("field/8", 2)
+    two.lose()
+    world.connect("two", clean_start=True)
+    assert len(table) == table.resting.count == 19
+    assert set(world.broker.sessions["one"].subscriptions or ()) == {
+        f"field/{number}" for number in range(20)
+    } - {"field/7"}
+    world.connect("publisher").publish("field/8", b"x", 2)
+    assert one.take_one(Publish).qos == 2
+    assert (table.local.counts.get("field/7", 0), table.local.counts["field/8"]) == (0, 1)
+
+
+def test_what_rests_is_withheld_and_rests_again_when_it_comes_back() -> None:
+    world, (_, two) = resting("one", "two")
+    table = world.broker.subscriptions
+    table.set_active("field/7", False)
+    assert (table.inactive.count, table.resting.count, len(table)) == (2, 38, 40)
+    table.set_active("field/7", True)
+    assert (table.inactive.count, table.resting.count, len(table)) == (0, 40, 40)
+    world.connect("publisher").publish("field/7", b"x", 1)
+    assert two.take_one(Publish).payload == b"x"

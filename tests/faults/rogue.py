@@ -110,7 +110,7 @@ class Rogue:
         if isinstance(body, HelloBody):
             if self.stream.receive_hello(header, body, 0.0):
                 self.stream.begin_anew()
-        elif self.stream.accept(kind, header):
+        elif self.stream.accept(kind, header, body, 0.0):
             self.stream.acknowledged(kind, header)
             self.heard.append((kind, body))
 

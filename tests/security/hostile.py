@@ -147,7 +147,7 @@ class Thief(Peer):
         if isinstance(body, HelloBody):
             if stream.receive_hello(header, body, now):
                 stream.begin_anew()
-        elif stream.accept(kind, header):
+        elif stream.accept(kind, header, body, now):
             stream.acknowledged(kind, header)
 
     def _take(self) -> list[Packet]:

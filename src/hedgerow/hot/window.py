@@ -53,6 +53,8 @@ class Window:
         """Of the open slot."""
         self.begin_at = self.end_at = float("inf")
         """The open slot is (begin_at, end_at]; there is none before `start`."""
+        self.calculation_at = self._end_of(len(self._ends) - 1)
+        """When the next one is due."""
         self.scores: dict[str, int] = {}
         """Topic → events in the window, as of the last calculation."""
         self.uncounted = 0
@@ -68,12 +70,6 @@ class Window:
     @property
     def empty(self) -> bool:
         return not (self.counts or self._late or self._unscored or self.scores)
-
-    @property
-    def calculation_at(self) -> float:
-        """When the next one is due."""
-        slots = len(self._ends)
-        return self._end_of(self._number - self._number % slots + slots - 1)
 
     def count(self, topic: str, count: int, now: float) -> None:
         if now == self.begin_at and self._number % len(self._ends) == 0:
@@ -114,6 +110,8 @@ class Window:
         self._number = number
         self.begin_at = self._end_of(number - 1)
         self.end_at = self._end_of(number)
+        slots = len(self._ends)
+        self.calculation_at = self._end_of(number - number % slots + slots - 1)
 
     def _end_of(self, number: int) -> float:
         periods, slot = divmod(number, len(self._ends))

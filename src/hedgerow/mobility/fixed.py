@@ -86,6 +86,7 @@ class FixedNode:
             may_bring=lambda mobile_id, username: self.may_bring(mobile_id, username or None),
             may_read=self.may_read,
             may_write=self._may_write,
+            is_same=self._is_same_client,
         )
         register_own_roles(broker)
         self._kept = KeptForMobiles(broker, self.machine)
@@ -136,6 +137,9 @@ class FixedNode:
         if access.is_open or mobile_id not in self._users:
             return True  # Of one that has not come back since this broker started, all is kept.
         return access.may_read(self._users[mobile_id], MOBILE_PREFIX + mobile_id, topic)
+
+    def _is_same_client(self, client_id: str, first: str, second: str) -> bool:
+        return self.held.is_at_both(client_id, first, second)
 
     def _may_write(self, mobile_id: str, topic: str) -> bool:
         access, user = self.broker.access, self._users.get(mobile_id)
@@ -379,7 +383,7 @@ class FixedNode:
             self._kept.serve(now)
             self._deliver_all()
             # Each is for the link that there is now: a later one would take a HELLO of this for its own.
-            written = [(self._links.get(name), each) for name, each in self.machine.take_publications()]
+            written = [(self._links.get(name), each) for name, each in self.machine.take_publications(now)]
             packets = [
                 (link, codec.packet_of(each, link in self._extended))
                 for link, each in written

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -22,9 +21,9 @@ from hedgerow.broker.session import Session
 from hedgerow.message import Message
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.events import MissedWhileAway, Reborn, RoamingTold
-from hedgerow.mobility.delegation.limits import MAX_EXPECTED, MIN_EXPECTED, ORDINARY_CHARS
 from hedgerow.mobility.delegation.publications import Roaming, RoamingStep
 from hedgerow.mobility.events import SessionHeld, SessionLeft
+from hedgerow.mobility.roamers import Roamer, Roamers
 from hedgerow.mobility.roaming import (
     MAX_STAGED_BYTES,
     Giving,
@@ -56,44 +55,13 @@ MERGED_PER_S = 10_000.0  # messages, for one owner. The next one waits for it.
 MANY_MERGED = 1_000  # With fewer nobody waits.
 
 
-@dataclass(slots=True)
-class Roamer:
-    client_id: str
-    username: str | None
-    whose: str
-    """The user or address of the mobile broker that has told of it first."""
-    owner: str | None = None
-    """The mobile broker that has its session; "": it is here; None: nobody is known to."""
-    claimer: tuple[str, int] | None = None
-    """The mobile broker that its client is at, and the number of its HERE."""
-    written: int = 0
-    """How many events had been written there when that was read."""
-    asked: set[str] = field(default_factory=set)
-    """Mobile brokers that may have something of it, and were told to give it."""
-    had: Noted = field(default_factory=Noted)
-    """What it has got lately, and others may have as well."""
-    taking: dict[str, Taking] = field(default_factory=dict)
-    giving: Giving | None = None
-    heard: dict[str, int] = field(default_factory=dict)
-    """By mobile broker, the number of its last HERE."""
-    is_fresh: bool = False
-    """Its session here has nothing but what has been published since it is on its way to here."""
-    is_doubtful: bool = False
-    """It was given before, and nobody knows whether that one has it."""
-
-    @property
-    def weight(self) -> int:
-        return 1 + (len(self.username or "") + len(self.client_id)) // ORDINARY_CHARS
-
-
 class HeldSessions:
     def __init__(self, node: FixedNode) -> None:
         self._node = node
         self._broker = node.broker
         self._machine = node.machine
         self._numbers = count(1)
-        self._roamers: dict[str, Roamer] = {}
-        self._room = Pool(MAX_EXPECTED, MIN_EXPECTED, 1)
+        self._roamers = Roamers()
         self._staged = Pool(MAX_STAGED_BYTES, MIN_STAGED_BYTES, 1)
         self._merges_at: dict[str, float] = {}  # by owner, since many were merged: when the next may be
         self._waiting: set[str] = set()
@@ -106,8 +74,7 @@ class HeldSessions:
                 self._broker.durability.keep(PART, client_id, None)
             else:
                 roamer = Roamer(client_id, session.username, session.owner or "", owner="", is_doubtful=True)
-                self._room.change(roamer.whose, roamer.weight)
-                self._roamers[client_id] = roamer
+                self._roamers.add(roamer)
 
     @property
     def deadline(self) -> float:
@@ -122,6 +89,10 @@ class HeldSessions:
                     self._waiting.discard(client_id)
                 else:
                     self._advance(roamer)
+
+    def is_at_both(self, client_id: str, first: str, second: str) -> bool:
+        """Has the same client been at these two mobile brokers?"""
+        return self._roamers.is_at_both(client_id, first, second)
 
     def _session_of(self, roamer: Roamer) -> Session | None:
         session = self._broker.sessions.get(roamer.client_id)
@@ -178,10 +149,9 @@ class HeldSessions:
         if session is not None and self._node.guests.callback_of(session) is None:
             return None  # It is this broker's own, and nobody has brought it.
         roamer = Roamer(client_id, username, self._machine.whose(mobile_id))
-        if not self._room.has_room(roamer.whose, roamer.weight):
+        if not self._roamers.has_room(roamer):
             return None
-        self._room.change(roamer.whose, roamer.weight)
-        self._roamers[client_id] = roamer
+        self._roamers.add(roamer)
         return roamer
 
     def _handle_here(self, mobile_id: str, roamer: Roamer, body: Roaming) -> None:
@@ -523,16 +493,16 @@ class HeldSessions:
         session = self._session_of(roamer)
         roamer.is_doubtful = roamer.is_fresh = False
         self._broker.durability.keep(PART, roamer.client_id, None)
-        if session is None or roamer.client_id not in self._roamers:
+        if session is None:
             return
-        del self._roamers[roamer.client_id]  # It is not over, it is elsewhere.
+        roamer.is_elsewhere = True  # Its session here ends, and it does not.
         session.will = None
         self._broker.owners.weigh(session)
         if session.connection is not None:
             session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
         if self._broker.sessions.get(roamer.client_id) is session:
             self._broker.discard(session)
-        self._roamers[roamer.client_id] = roamer
+        roamer.is_elsewhere = False
 
     # Others come and go
 
@@ -551,7 +521,7 @@ class HeldSessions:
 
     def discarded(self, session: Session) -> None:
         roamer = self._roamers.get(session.client_id)
-        if roamer is None or self._session_of(roamer) is not session:
+        if roamer is None or roamer.is_elsewhere or self._session_of(roamer) is not session:
             return
         self._broker.durability.keep(PART, session.client_id, None)
         roamer.giving = None
@@ -563,7 +533,7 @@ class HeldSessions:
         """This mobile broker or this broker has forgotten what was on its way."""
         mobile_id = event.mobile_broker
         left = [(message, True) for message in event.left]
-        for roamer in list(self._roamers.values()):
+        for roamer in list(self._roamers):
             roamer.heard.pop(mobile_id, None)
             if self._stop_taking(mobile_id, roamer) and roamer.owner == mobile_id:
                 roamer.owner, roamer.is_fresh = "", False
@@ -578,7 +548,7 @@ class HeldSessions:
 
     def forgotten(self, mobile_id: str) -> None:
         """It has taken its leave, or is not expected any more."""
-        for roamer in list(self._roamers.values()):
+        for roamer in list(self._roamers):
             self._stop_taking(mobile_id, roamer)
             roamer.heard.pop(mobile_id, None)
             roamer.asked.discard(mobile_id)
@@ -593,11 +563,8 @@ class HeldSessions:
             self._forget_if_done(roamer)
 
     def _forget_if_done(self, roamer: Roamer) -> None:
-        is_known = roamer.owner is not None or roamer.claimer or roamer.asked or roamer.taking
-        if is_known or self._session_of(roamer) is not None:
-            return
-        if self._roamers.pop(roamer.client_id, None) is not None:
-            self._room.change(roamer.whose, -roamer.weight)
+        if not roamer.is_known_somewhere and self._session_of(roamer) is None:
+            self._roamers.remove(roamer)
 
 
 def _wanted(session: Session, known: Iterable[tuple[Message, bool]]) -> list[Waited]:

@@ -333,7 +333,7 @@ class MobileNode:
             self._kept.note()
             self._kept.let_go()
             self.has_work = self.has_work or self.machine.has_deliveries
-            publications = self.machine.take_publications()
+            publications = self.machine.take_publications(now)
             if publications:
                 # What they acknowledge is stored before they leave.
                 self.broker.durability.when_committed(self.links.writer(publications))

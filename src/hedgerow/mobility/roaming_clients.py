@@ -6,15 +6,13 @@ that what it missed is in front of it. A client that stays away has its session 
 which keeps it for whichever mobile broker comes by: `roaming.py` has the steps of that, `held_sessions.py`
 the fixed broker's side.
 
-What the client gets here while more may come from elsewhere is noted by its id: a broker that was away when
-the client had left it may bring the same hours later.
+What the client gets here while more may come from elsewhere is noted by its id (`given.py`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
 from typing import Protocol
@@ -27,12 +25,12 @@ from hedgerow.message import MessageId
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.events import MissedWhileAway, RoamingTold
 from hedgerow.mobility.delegation.mobile import MobileSide
-from hedgerow.mobility.delegation.publications import GuestSubscription, Roaming, RoamingStep
+from hedgerow.mobility.delegation.publications import Roaming, RoamingStep
 from hedgerow.mobility.events import NodeEvent, SessionCame, SessionLeft
+from hedgerow.mobility.given import Claim, GivenHere
 from hedgerow.mobility.roaming import (
     MAX_STAGED_BYTES,
     Giving,
-    Noted,
     Taking,
     mark,
     may_roam,
@@ -52,24 +50,7 @@ AWAY_S = 1.0  # So long a client is away before its session goes to the fixed br
 RESTORED_S = 5.0  # The same, after this broker has started: all of its clients are away then.
 AGAIN_S = 1.0  # until it is looked at again, when there is no fixed broker
 CLAIM_S = 3.0  # So long what is for a client waits for what it missed.
-MAX_GIVEN = 1_000  # clients of whom it is noted what they get
 MAX_NOTED = 10_000  # of what waits for one that is given it before what it missed is known
-
-
-@dataclass(slots=True)
-class Claim:
-    """The fixed broker was told that the client is here, and has not answered."""
-
-    number: int
-    until: float
-    is_fresh: bool
-    """It had no session here that others' events have come to."""
-    arrived: dict[MessageId, int] = field(default_factory=dict)
-    """What waits for it here, by which of the fixed broker's events it came."""
-    window: int | None = None
-    """Of its outbox before; None: it is served."""
-    backup: tuple[GuestSubscription, ...] = ()
-    """What it had here, in case the fixed broker that took it is lost."""
 
 
 class RoamersHome(Protocol):
@@ -103,8 +84,7 @@ class RoamingClients:
         self._broker = node.broker
         self._numbers = count(1)
         self._claims: dict[str, Claim] = {}  # by client id, as all of these
-        self._given: dict[str, Noted] = {}
-        """What they get here, by callback, while they may be brought the same."""
+        self._given = GivenHere()
         self._takings: dict[str, Taking] = {}
         self._staged_bytes = 0  # of all of them
         self._givings: dict[str, Giving] = {}
@@ -134,7 +114,7 @@ class RoamingClients:
     @property
     def watched(self) -> bool:
         """Is it noted of a client what it gets?"""
-        return bool(self._given)
+        return len(self._given) > 0
 
     def is_busy(self, client_id: str) -> bool:
         return client_id in self._claims or client_id in self._takings or client_id in self._givings
@@ -193,7 +173,7 @@ class RoamingClients:
 
     def _claim(self, client_id: str, is_clean: bool, is_fresh: bool) -> Claim:
         claim = self._claims[client_id] = Claim(next(self._numbers), self._broker.now + CLAIM_S, is_fresh)
-        self._note_from_now(client_id)
+        self._given.begin(self._callback(client_id))
         self._untold[client_id] = is_clean
         self._tell_who_is_here()
         return claim
@@ -218,7 +198,7 @@ class RoamingClients:
         """What is for it waits, unless the fixed broker is lost, which is to say what was before that."""
         current = self._node.machine.current
         for delivery in session.outbox.in_flight.values() if session.outbox is not None else ():
-            self._note(session.client_id, self._broker.identify_late(delivery.message))
+            self._given.add(self._callback(session.client_id), self._broker.identify_late(delivery.message))
         if current is None or not current.is_lost:
             outbox = session.outbox = session.outbox or Outbox(self._broker.limits.in_flight)
             claim.window, outbox.window = outbox.window, 0
@@ -253,7 +233,7 @@ class RoamingClients:
         self._givings.pop(client_id, None)
         self._due.pop(client_id, None)
         self._untold.pop(client_id, None)
-        self._given.pop(self._callback(client_id), None)
+        self._given.end(self._callback(client_id))
         self._refused.discard(client_id)
         self._restored.discard(client_id)
         if client_id in self._told:
@@ -262,31 +242,17 @@ class RoamingClients:
 
     # What they get here
 
-    def _note_from_now(self, client_id: str) -> None:
-        callback = self._callback(client_id)
-        if callback not in self._given:
-            if len(self._given) >= MAX_GIVEN:
-                del self._given[next(iter(self._given))]
-            self._given[callback] = Noted()
-
-    def _note(self, client_id: str, message_id: MessageId) -> None:
-        given = self._given.get(self._callback(client_id))
-        if given is not None:
-            given.add(message_id)
-
     def _note_waiting(self, session: Session) -> None:
         """It gets this now."""
         for message, _, _ in islice(waiting_in(self._broker, session), MAX_NOTED):
             assert message.id is not None
-            self._note(session.client_id, message.id)
+            self._given.add(self._callback(session.client_id), message.id)
 
     def note_given(self, callbacks: Collection[str], message_id: MessageId | None, number: int = 0) -> None:
         """These clients get it here. `number`: of the fixed broker's event; 0: it is this broker's own."""
-        given = self._given
-        few, many = (given, callbacks) if len(given) < len(callbacks) else (callbacks, given)
-        for callback in [each for each in few if each in many]:
+        for callback in self._given.among(callbacks):
             assert message_id is not None
-            given[callback].add(message_id)
+            self._given.add(callback, message_id)
             client_id = addresses.client_id_of(callback) or ""
             taking, claim = self._takings.get(client_id), self._claims.get(client_id)
             if number and taking is not None and taking.is_fresh:
@@ -387,7 +353,7 @@ class RoamingClients:
         """`is_more`: another broker may have something for it that comes later."""
         claim, session = self._claims.pop(client_id, None), self._session_of(client_id)
         if not is_more:
-            self._given.pop(self._callback(client_id), None)
+            self._given.end(self._callback(client_id))
         elif session is not None and session.connection is not None and claim is not None:
             self._note_waiting(session)
         if claim is not None:
@@ -404,7 +370,7 @@ class RoamingClients:
         if taking is None or taking.number != body.number:
             self._stop_taking(client_id)
             taking = self._takings[client_id] = Taking(body.number)
-            self._note_from_now(client_id)
+            self._given.begin(self._callback(client_id))
         take_offer(taking, body)
         if taking.is_ready:
             subscribe_all(self._broker, session, taking.subscriptions)
@@ -433,7 +399,7 @@ class RoamingClients:
             return
         self._node.has_work = True
         self._stop_taking(client_id)
-        given = self._given.get(self._callback(client_id), Noted())
+        given = self._given.of(self._callback(client_id))
         merged = merge(self._broker, session, taking.missed, body.had, given, taking.covers)
         for message_id in (*body.had, *(message.id for message, _, _ in taking.missed)):
             assert message_id is not None
@@ -500,7 +466,7 @@ class RoamingClients:
         # Where a client was before that was here for a moment, it may have had what was on its way.
         is_doubtful = client_id in self._restored or (claim is not None and claim.is_fresh)
         waiting = {message.id for message, _, _ in waiting_in(self._broker, session)}
-        given = self._given.get(self._callback(client_id), ())
+        given = self._given.of(self._callback(client_id))
         giving.had = tuple(each for each in given if each not in waiting)
         giving.left = deque(
             (message, level, is_again or is_doubtful)

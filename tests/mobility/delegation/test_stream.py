@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.events import DelegationStats
-from hedgerow.mobility.delegation.limits import WINDOW_BYTES, DelegationLimits
+from hedgerow.mobility.delegation.limits import ACKNOWLEDGE_EVERY, WINDOW_BYTES, DelegationLimits
 from hedgerow.mobility.delegation.publications import EventBody, HelloBody, PublicationKind, Serving
 from hedgerow.mobility.delegation.stream import Stream
 
@@ -18,7 +20,7 @@ def receive(stream: Stream, publications: list[Message]) -> list[str]:
         if isinstance(body, HelloBody):
             if stream.receive_hello(header, body, 0.0):
                 stream.begin_anew()
-        elif stream.accept(kind, header):
+        elif stream.accept(kind, header, body, 0.0):
             stream.acknowledged(kind, header)
             if isinstance(body, Serving):
                 accepted.append(body.callback)
@@ -130,3 +132,43 @@ def test_two_sides_with_full_queues_do_not_wait_for_each_other() -> None:
             receive(other, stream.take_publications())
     assert [stream.content.received for stream in streams] == [50, 50]
     assert not any(stream.kept for stream in streams)
+
+
+def event(number: int, qos: int, payload: bytes = b"") -> EventBody:
+    return EventBody(Message("t", payload, qos, id=MessageId("a", 1, number)))
+
+
+def test_events_that_nobody_waits_for_are_acknowledged_together() -> None:
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
+    connect(first, second)
+    receive(first, second.take_publications())
+    for number in range(3):
+        first.put(PublicationKind.EVENT, event(number, 0), 0.0)
+        receive(second, first.take_publications())
+        assert not second.take_publications(0.0)
+    assert 0.0 < second.deadline < 0.1
+    receive(first, second.take_publications(second.deadline))
+    assert not first.kept
+    assert second.deadline == float("inf")
+
+
+@pytest.mark.parametrize("hurried", [event(0, 1), event(0, 0, bytes(10_000))], ids=["QoS 1", "large"])
+def test_what_somebody_waits_for_is_acknowledged_at_once(hurried: EventBody) -> None:
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
+    connect(first, second)
+    first.put(PublicationKind.EVENT, event(1, 0), 0.0)
+    first.put(PublicationKind.EVENT, hurried, 0.0)
+    receive(second, first.take_publications())
+    receive(first, second.take_publications(0.0))
+    assert not first.kept
+
+
+def test_many_events_are_acknowledged_before_their_time() -> None:
+    """The other side may have no more under way."""
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
+    connect(first, second)
+    for number in range(ACKNOWLEDGE_EVERY):
+        first.put(PublicationKind.EVENT, event(number, 0), 0.0)
+    receive(second, first.take_publications())
+    receive(first, second.take_publications(0.0))
+    assert not first.kept

@@ -7,7 +7,7 @@ Who they are is found once for a topic, and again when subscribers or clients ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from hedgerow.broker.ids import alias_of_broker, goes_round, user_of
@@ -33,6 +33,7 @@ class Distributor:
         stats: DelegationStats,
         may_read: Callable[[str, str], bool],
         may_bring: Callable[[str, str], bool],
+        is_same: Callable[[str, str, str], bool],
     ) -> None:
         self._mobiles = mobiles
         self._topics = topics
@@ -41,6 +42,7 @@ class Distributor:
         self._stats = stats
         self._may_read = may_read
         self._may_bring = may_bring
+        self._is_same = is_same
         self._deliveries: list[Notification] = []
         self._outside: list[Message] = []
         self._matched: dict[str, dict[str, MatchedRegistries]] = {}
@@ -81,17 +83,32 @@ class Distributor:
             self._distribute(event, {mobile.broker_id: found}, None, now)
 
     def _distribute(
-        self, event: EventBody, found: Mapping[str, MatchedRegistries], source: Mobile | None, now: float
+        self,
+        event: EventBody,
+        found: Mapping[str, MatchedRegistries],
+        source: Mobile | None,
+        now: float,
+        brought_by: str = "",
     ) -> None:
         """To every mobile broker that has subscribers for it."""
-        message, is_again = event.message, event.is_again
+        message = event.message
         for mobile_id, matched in found.items():
-            self._deliver(event, matched.here, source)
+            is_again = event.is_again or self._may_have_had(event.served, brought_by, mobile_id)
+            self._deliver(event._replace(is_again=is_again), matched.here, source)
             is_to_match = matched.is_to_match
             if (matched.beyond or is_to_match) and self._may_read(mobile_id, message.topic):
                 served = tuple(matched.here) if is_to_match else ()
                 notification = EventBody(message, matched.beyond, served, is_to_match, is_again=is_again)
                 self.notify(self._mobiles[mobile_id], notification, now)
+
+    def _may_have_had(self, served: Iterable[str], brought_by: str, mobile_id: str) -> bool:
+        """Has a client come here since, from the mobile broker that brings it and had it for this client?"""
+        return any(
+            (client_id := addresses.client_id_of(name)) is not None
+            and addresses.owner_of(name) == brought_by
+            and self._is_same(client_id, brought_by, mobile_id)
+            for name in served
+        )
 
     def handle_event(
         self, mobile: Mobile, event: EventBody, is_public: bool, version: int, now: float
@@ -117,7 +134,7 @@ class Distributor:
             if public != message.id:
                 message = replace(message, id=public)
             self._outside.append(message)
-            self._distribute(event._replace(message=message), found, source, now)
+            self._distribute(event._replace(message=message), found, source, now, mobile.broker_id)
 
     def _answer(
         self,

@@ -78,7 +78,8 @@ class FixedSide:
     """`allows` says which mobile brokers may delegate here, `objection_to_guest` why a mobile broker may not
     bring a client of this id ("": of any) and this user (None: it may), `may_bring` whether it may bring
     clients of this user ("": anonymous ones), and so pass on their ids, `may_read` and `may_write` what a
-    mobile broker may have of the events of others, and publish for others. `epoch` as in `MobileSide`."""
+    mobile broker may have of the events of others, and publish for others. `is_same`: whether two mobile
+    brokers mean the same client by an id. `epoch` as in `MobileSide`."""
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class FixedSide:
         may_bring: Callable[[str, str], bool] = lambda mobile_id, username: True,
         may_read: Callable[[str, str], bool] = lambda mobile_id, topic: True,
         may_write: Callable[[str, str], bool] = lambda mobile_id, topic: True,
+        is_same: Callable[[str, str, str], bool] = lambda client_id, first, second: False,
         limits: DelegationLimits | None = None,
     ) -> None:
         self.broker_id = addresses.validate_broker_id(broker_id)
@@ -114,7 +116,7 @@ class FixedSide:
         self._events: list[DelegationEvent] = []
         self._topics = Topics(self._events, self.limits.topic_bytes)
         self._distributor = Distributor(
-            self.mobiles, self._topics, self.attached, self.seen, self.stats, may_read, may_bring
+            self.mobiles, self._topics, self.attached, self.seen, self.stats, may_read, may_bring, is_same
         )
         self._guests = Guests(
             self.mobiles,
@@ -174,14 +176,13 @@ class FixedSide:
             self._forget(mobile)
 
     def next_deadline(self) -> float | None:
-        return min(
-            (
-                mobile.gone_at + (self.forget_after_s if mobile.is_lost else self.takeover_after_s)
-                for mobile in self.mobiles.values()
-                if mobile.gone_at is not None
-            ),
-            default=None,
-        )
+        due = float("inf")
+        for mobile in self.mobiles.values():
+            due = min(due, mobile.stream.deadline)
+            if mobile.gone_at is not None:
+                after_s = self.forget_after_s if mobile.is_lost else self.takeover_after_s
+                due = min(due, mobile.gone_at + after_s)
+        return None if due == float("inf") else due
 
     def handle_timer(self, now: float) -> None:
         for mobile in list(self.mobiles.values()):
@@ -291,7 +292,7 @@ class FixedSide:
         if isinstance(body, HelloBody):
             if mobile.stream.receive_hello(header, body, now):
                 self._hand_back(mobile, now)
-        elif mobile.stream.accept(kind, header):
+        elif mobile.stream.accept(kind, header, body, now):
             if isinstance(body, EventBody):
                 mobile.undone.forget_before(header.other)
                 self._handle_event(mobile, body, topic, header.other, now)
@@ -525,12 +526,12 @@ class FixedSide:
 
     # What comes out
 
-    def take_publications(self) -> list[tuple[str, Message]]:
+    def take_publications(self, now: float = float("inf")) -> list[tuple[str, Message]]:
         """For each mobile broker, in order."""
         return [
             (mobile.broker_id, publication)
             for mobile in self.mobiles.values()
-            for publication in mobile.stream.take_publications()
+            for publication in mobile.stream.take_publications(now)
         ]
 
     def take_deliveries(self) -> list[Notification]:

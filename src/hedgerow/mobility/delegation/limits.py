@@ -32,6 +32,10 @@ MAX_WAITING = 100_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 OWNER_WAITING = 16  # What waits for mobile brokers of one user or address may be as much as that of so many.
 WINDOW_BYTES = 256 * 1024  # of events under way to the other side; behind so many a delegation may wait
+# Events at QoS 0, for which nobody waits, are acknowledged together.
+ACKNOWLEDGE_AFTER_S = 0.03
+ACKNOWLEDGE_EVERY = 16
+SMALL_EVENT_BYTES = 4 * 1024  # So many of these are a part of what may be under way.
 RECORD_BYTES = 500  # what Python takes beside payload and texts
 
 TAKEOVER_AFTER_S = 3.0  # A link that comes back sooner, as after a cell hand-over, changes nothing.

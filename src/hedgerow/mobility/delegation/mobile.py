@@ -269,7 +269,9 @@ class MobileSide:
 
     def next_deadline(self) -> float | None:
         waiting = [u.down_at for u in self.uplinks.values() if u.down_at is not None and not u.is_lost]
-        return min(waiting) + self.takeover_after_s if waiting else None
+        lost_at = min(waiting) + self.takeover_after_s if waiting else float("inf")
+        due = min((uplink.stream.deadline for uplink in self.uplinks.values()), default=float("inf"))
+        return None if lost_at == due == float("inf") else min(lost_at, due)
 
     def handle_timer(self, now: float) -> None:
         for uplink in list(self.uplinks.values()):
@@ -382,7 +384,7 @@ class MobileSide:
             return
         if isinstance(body, HelloBody):
             self._handle_hello(uplink, header, body, now)
-        elif uplink.stream.accept(kind, header):
+        elif uplink.stream.accept(kind, header, body, now):
             if kind in CONTENT:
                 self._receive_event(uplink, kind, header, body, now)
             else:
@@ -525,12 +527,12 @@ class MobileSide:
 
     # What comes out
 
-    def take_publications(self) -> list[tuple[str, Message]]:
+    def take_publications(self, now: float = float("inf")) -> list[tuple[str, Message]]:
         """For each fixed broker, in order."""
         return [
             (uplink.fixed_id, publication)
             for uplink in self.uplinks.values()
-            for publication in uplink.stream.take_publications()
+            for publication in uplink.stream.take_publications(now)
         ]
 
     @property

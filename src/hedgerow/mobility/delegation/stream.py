@@ -20,6 +20,8 @@ Two things make an acknowledgement say more than "received":
 - What is acknowledged has been handled, and whatever the other side wrote because of it stands before the
   acknowledgement.
 
+Events that nobody waits for (QoS 0) are acknowledged a few at a time, and a little later.
+
 What the process plane says of events that were received (`other_acknowledged`) only lets more of them be
 sent: else two sides, each with a full window, would wait for the other.
 
@@ -41,10 +43,13 @@ from typing import Protocol
 from hedgerow.message import Message
 from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.limits import (
+    ACKNOWLEDGE_AFTER_S,
+    ACKNOWLEDGE_EVERY,
     MAX_EPOCH,
     MAX_WAITING_BYTES,
     OWNER_WAITING,
     RECORD_BYTES,
+    SMALL_EVENT_BYTES,
     DelegationLimits,
 )
 from hedgerow.mobility.delegation.publications import (
@@ -63,6 +68,7 @@ from hedgerow.mobility.delegation.publications import (
     StreamHeader,
 )
 
+MAX_TOLD_DONE = 64  # Each is in the packet.
 AROUND_A_PAYLOAD = 1_024  # the header of a PUBLISH, and the topic
 AROUND_AN_EVENT = 2 * AROUND_A_PAYLOAD  # its own header, id and a few callbacks too
 
@@ -192,6 +198,8 @@ class Stream:
         self._sent = 0  # of the content plane, on this connection
         self._under_way: deque[tuple[int, int]] = deque()  # of that, number and size of what may not be there
         self._under_way_bytes = 0
+        self._acknowledge_at = 0.0  # if that is owed for events
+        self._acknowledged = 0  # of the other side's events
         self._now = 0.0
 
     @property
@@ -315,6 +323,7 @@ class Stream:
         self.is_open, self._now = True, now
         # The last acknowledgement may have been lost, and HELLO is none: it is not in order.
         self.process.owes_acknowledgement = content.owes_acknowledgement = not is_new
+        self._acknowledge_at, self._acknowledged = 0.0, content.received
         self._under_way.clear()
         self._under_way_bytes, self._sent = 0, hello.content_received
         if not is_new:
@@ -340,7 +349,7 @@ class Stream:
         process.records = deque(record for record in process.records if record.kind in OF_GUESTS)
         self.waiting_bytes = sum(record.size for record in self.kept)
 
-    def accept(self, kind: PublicationKind, header: StreamHeader) -> bool:
+    def accept(self, kind: PublicationKind, header: StreamHeader, body: Body, now: float) -> bool:
         """Is it the next one of its plane? Then it is to be handled, now, and `acknowledged` to be called
         after that."""
         is_current = self.is_open and header[:3] == (self.peer_epoch, self.epoch, self.link)
@@ -355,8 +364,22 @@ class Stream:
             return False
         if kind not in ACKNOWLEDGEMENTS:
             plane.received = header.number
+            if plane is self.content:
+                self._owe(now + ACKNOWLEDGE_AFTER_S if _may_wait(body) else 0.0)
             plane.owes_acknowledgement = True
         return True
+
+    def _owe(self, acknowledge_at: float = 0.0) -> None:
+        """For events, by then."""
+        if self.content.owes_acknowledgement:
+            acknowledge_at = min(acknowledge_at, self._acknowledge_at)
+        self.content.owes_acknowledgement, self._acknowledge_at = True, acknowledge_at
+
+    @property
+    def deadline(self) -> float:
+        """When there is an acknowledgement to be written."""
+        is_owed = self.is_open and self.content.owes_acknowledgement
+        return self._acknowledge_at if is_owed else float("inf")
 
     def _written(self, plane: Plane) -> int:
         """How much the other side may have."""
@@ -387,7 +410,7 @@ class Stream:
         if len(content.holding) > self._limits.held:
             # A client that never acknowledges must not keep the other side from forgetting for ever.
             del content.holding[next(iter(content.holding))]
-            content.owes_acknowledgement = True
+            self._owe()
         return content.receipts_before + content.received
 
     def release(self, receipt: int) -> None:
@@ -402,26 +425,32 @@ class Stream:
             return
         is_first = next(iter(content.holding)) == number
         del content.holding[number]
-        content.owes_acknowledgement |= is_first
+        if is_first:
+            self._owe()
 
-    def take_publications(self) -> list[Message]:
+    def take_publications(self, now: float = float("inf")) -> list[Message]:
         self._put_ahead()
         if self.is_open:
-            self._acknowledge()
+            self._acknowledge(now)
         out, self._out = self._out, []
         return out
 
-    def _acknowledge(self) -> None:
+    def _acknowledge(self, now: float) -> None:
         process, content = self.process, self.content
         is_behind = self._sent < content.number
-        if content.owes_acknowledgement and not is_behind:
+        is_due = self._acknowledge_at <= now or content.received - self._acknowledged >= ACKNOWLEDGE_EVERY
+        owes_for_events = content.owes_acknowledgement and is_due
+        if owes_for_events and not is_behind:
+            self._acknowledged = content.received
             header = self._header(content, content.number, content.received, content.settled, process)
             self._write(PublicationKind.EVENTS_ACKNOWLEDGE, header, EmptyBody())
-        if process.owes_acknowledgement or (content.owes_acknowledgement and is_behind):
+        if process.owes_acknowledgement or (owes_for_events and is_behind):
             header = self._header(process, process.number, process.received, process.settled, content)
             self._write(PublicationKind.ACKNOWLEDGE, header, EmptyBody())
         process.owes_acknowledgement = False
-        content.owes_acknowledgement = content.owes_acknowledgement and is_behind
+        content.owes_acknowledgement = content.owes_acknowledgement and (is_behind or not is_due)
+        if content.owes_acknowledgement and is_due:
+            self._acknowledge_at = now + ACKNOWLEDGE_AFTER_S
 
     def _header(
         self, plane: Plane, number: int, acknowledged: int, settled: int, other: Plane
@@ -447,6 +476,9 @@ class Stream:
                 self._counts.expired += 1
             else:
                 body = body._replace(message=_with_remaining_interval(body.message, now))
+        if isinstance(body, EventBody) and 0 < len(record.done) <= MAX_TOLD_DONE:
+            # It has waited for a link: who had it here may be elsewhere by now.
+            body = body._replace(served=tuple({*body.served, *record.done}))
         header = StreamHeader(
             self.epoch,
             self.peer_epoch,
@@ -469,9 +501,17 @@ class Stream:
         plane, _ = self._planes(record.kind)
         if record.acknowledged == plane.received and record.settled == plane.settled:
             plane.owes_acknowledgement = False
+            if plane is self.content:
+                self._acknowledged = plane.received
 
     def _write(self, kind: PublicationKind, header: StreamHeader, body: Body) -> None:
         self._out.append(codec.write(self.domain, self._broker_id, kind, header, body))
+
+
+def _may_wait(body: Body) -> bool:
+    if not isinstance(body, EventBody) or body.is_missed:
+        return False
+    return not body.message.qos and body.message.size <= SMALL_EVENT_BYTES
 
 
 def _size(body: Body) -> int:
