@@ -156,6 +156,7 @@ class HeldSessions:
 
     def _handle_here(self, mobile_id: str, roamer: Roamer, body: Roaming) -> None:
         roamer.heard[mobile_id] = body.number
+        roamer.been_at.add(mobile_id)
         giving = roamer.giving
         others = {roamer.owner, roamer.claimer[0] if roamer.claimer else None, giving.to if giving else None}
         roamer.asked.discard(mobile_id)
@@ -551,6 +552,7 @@ class HeldSessions:
         for roamer in list(self._roamers):
             self._stop_taking(mobile_id, roamer)
             roamer.heard.pop(mobile_id, None)
+            roamer.been_at.discard(mobile_id)
             roamer.asked.discard(mobile_id)
             if roamer.giving is not None and roamer.giving.to == mobile_id:
                 self._take_back(roamer)

@@ -30,6 +30,8 @@ class Roamer:
     giving: Giving | None = None
     heard: dict[str, int] = field(default_factory=dict)
     """By mobile broker, the number of its last HERE."""
+    been_at: set[str] = field(default_factory=set)
+    """Mobile brokers, of all that are not forgotten."""
     is_fresh: bool = False
     """Its session here has nothing but what has been published since it is on its way to here."""
     is_doubtful: bool = False
@@ -73,4 +75,4 @@ class Roamers:
     def is_at_both(self, client_id: str, first: str, second: str) -> bool:
         """Has the same client been at these two mobile brokers?"""
         roamer = self._by_client.get(client_id)
-        return roamer is not None and first in roamer.heard and second in roamer.heard and first != second
+        return roamer is not None and first != second and {first, second} <= roamer.been_at

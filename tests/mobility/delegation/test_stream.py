@@ -7,12 +7,17 @@ import pytest
 from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.events import DelegationStats
-from hedgerow.mobility.delegation.limits import ACKNOWLEDGE_EVERY, WINDOW_BYTES, DelegationLimits
+from hedgerow.mobility.delegation.limits import (
+    ACKNOWLEDGE_EVERY,
+    LEAST_WINDOW_BYTES,
+    WINDOW_BYTES,
+    DelegationLimits,
+)
 from hedgerow.mobility.delegation.publications import EventBody, HelloBody, PublicationKind, Serving
 from hedgerow.mobility.delegation.stream import Stream
 
 
-def receive(stream: Stream, publications: list[Message]) -> list[str]:
+def receive(stream: Stream, publications: list[Message], now: float = 0.0) -> list[str]:
     """The callbacks in what is accepted: they tell which it was."""
     accepted = []
     for publication in publications:
@@ -20,7 +25,7 @@ def receive(stream: Stream, publications: list[Message]) -> list[str]:
         if isinstance(body, HelloBody):
             if stream.receive_hello(header, body, 0.0):
                 stream.begin_anew()
-        elif stream.accept(kind, header, body, 0.0):
+        elif stream.accept(kind, header, body, now):
             stream.acknowledged(kind, header)
             if isinstance(body, Serving):
                 accepted.append(body.callback)
@@ -172,3 +177,31 @@ def test_many_events_are_acknowledged_before_their_time() -> None:
     receive(second, first.take_publications())
     receive(first, second.take_publications(0.0))
     assert not first.kept
+
+
+@pytest.mark.parametrize("bytes_per_s", [125_000, 2_000_000])
+def test_a_full_queue_of_events_delays_no_delegation(bytes_per_s: int) -> None:
+    """On a link of one megabit, and a quicker one: bytes arrive one after the other."""
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
+    connect(first, second)
+    receive(first, second.take_publications())
+    for number in range(1_500):
+        first.put(PublicationKind.EVENT, event(number, number % 2, bytes(500)), 0.0)
+    on_the_way: list[tuple[float, Message]] = []
+    now, free_at, waited, asked = 0.0, 0.0, [], dict[str, float]()
+    while first.kept and now < 60:
+        now += 0.01
+        if round(now * 100) % 20 == 0:
+            asked[f"{now:.2f}@a"] = now
+            first.put(PublicationKind.SERVING, Serving(f"{now:.2f}@a", True), now)
+        for publication in first.take_publications(now):
+            free_at = max(now, free_at) + publication.size / bytes_per_s
+            on_the_way.append((free_at + 0.02, publication))
+        arrived = [each for at, each in on_the_way if at <= now]
+        del on_the_way[: len(arrived)]
+        waited += [now - asked[name] for name in receive(second, arrived, now)]
+        receive(first, second.take_publications(now), now)
+    assert not first.kept
+    assert waited
+    assert max(waited) < LEAST_WINDOW_BYTES / bytes_per_s + 0.2
+    assert now < 1.3 * 1_500 * 900 / bytes_per_s + 1

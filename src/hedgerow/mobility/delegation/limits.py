@@ -32,6 +32,8 @@ MAX_WAITING = 100_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 OWNER_WAITING = 16  # What waits for mobile brokers of one user or address may be as much as that of so many.
 WINDOW_BYTES = 256 * 1024  # of events under way to the other side; behind so many a delegation may wait
+LEAST_WINDOW_BYTES = 64 * 1024  # the same, where the link is slow
+SLOW_S = 0.15  # So much longer than the quickest: events wait in front of the link.
 # Events at QoS 0, for which nobody waits, are acknowledged together.
 ACKNOWLEDGE_AFTER_S = 0.03
 ACKNOWLEDGE_EVERY = 16

@@ -2,10 +2,11 @@
 
 There are two *planes*, as in the document: the process plane has what the brokers agree on, the content plane
 events. Each has numbers and a queue of its own. What is written to the process plane is sent at once. Of the
-content plane no more than `window_bytes` are under way at a time, and the rest waits: so a delegation never
-waits behind events, however many there are. What is written says how far the other plane was (`other`), and
-how far the other side's other plane had been handled (`other_acknowledged`). The process plane may be ahead
-of the content plane, never behind it: an event is read after all that was agreed before it was written.
+content plane no more than `window_bytes` are under way at a time, a quarter where these take long to arrive,
+and the rest waits: so a delegation never waits for the events of a full queue. What is written says how far
+the other plane was (`other`), and how far the other side's other plane had been handled
+(`other_acknowledged`). The process plane may be ahead of the content plane, never behind it: an event is read
+after all that was agreed before it was written.
 
 The connection below may be cut silently, and its session may be lost at either end. So what is written is
 numbered and kept until the other side has handled it. On each new connection both say HELLO: which stream
@@ -45,10 +46,12 @@ from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.limits import (
     ACKNOWLEDGE_AFTER_S,
     ACKNOWLEDGE_EVERY,
+    LEAST_WINDOW_BYTES,
     MAX_EPOCH,
     MAX_WAITING_BYTES,
     OWNER_WAITING,
     RECORD_BYTES,
+    SLOW_S,
     SMALL_EVENT_BYTES,
     DelegationLimits,
 )
@@ -196,11 +199,19 @@ class Stream:
         self._max_bytes = 0
         self._out: list[Message] = []
         self._sent = 0  # of the content plane, on this connection
-        self._under_way: deque[tuple[int, int]] = deque()  # of that, number and size of what may not be there
+        self._under_way: deque[tuple[int, int, float]] = deque()
+        """Of that, number, size and time of what may not be there."""
         self._under_way_bytes = 0
+        self._window = self._least_window
+        self._quickest_s = float("inf")  # that an event took to be acknowledged, on this connection
+        self._shrunk_at = 0  # how much was sent when the window shrank last
         self._acknowledge_at = 0.0  # if that is owed for events
         self._acknowledged = 0  # of the other side's events
         self._now = 0.0
+
+    @property
+    def _least_window(self) -> int:
+        return min(LEAST_WINDOW_BYTES, self._limits.window_bytes)
 
     @property
     def records(self) -> list[Record]:
@@ -293,20 +304,33 @@ class Stream:
         """As much as may be under way."""
         content = self.content
         while self._sent < content.number:
-            if self._under_way and self._under_way_bytes >= self._limits.window_bytes:
+            if self._under_way and self._under_way_bytes >= self._window:
                 return
             record = content.records[self._sent + 1 - content.records[0].number]
             self._sent = record.number
-            self._under_way.append((record.number, record.size))
+            self._under_way.append((record.number, record.size, self._now))
             self._under_way_bytes += record.size
             self._send(record, self._now)
 
     def _arrived(self, number: int) -> None:
         """The other side has this much of the content plane."""
+        arrived, sent_at = 0, self._now
         while self._under_way and self._under_way[0][0] <= number:
-            self._under_way_bytes -= self._under_way.popleft()[1]
+            _, size, sent_at = self._under_way.popleft()
+            arrived += size
+        self._under_way_bytes -= arrived
+        if arrived:
+            self._adapt(arrived, self._now - sent_at, number)
         if self.is_open:
             self._send_content()
+
+    def _adapt(self, arrived: int, took_s: float, number: int) -> None:
+        """The window: a quick link is to be full of events, and in front of a slow one few are to wait."""
+        self._quickest_s = min(self._quickest_s, took_s)
+        if took_s <= self._quickest_s + SLOW_S:
+            self._window = min(self._window + arrived, self._limits.window_bytes)
+        elif number > self._shrunk_at:  # Those that were sent before it shrank say nothing new.
+            self._window, self._shrunk_at = max(self._window // 2, self._least_window), self._sent
 
     def receive_hello(self, header: StreamHeader, hello: HelloBody, now: float) -> bool | None:
         """True: the other side or this one is new to the other, and `begin_anew` is to be called. None: it is
@@ -326,6 +350,7 @@ class Stream:
         self._acknowledge_at, self._acknowledged = 0.0, content.received
         self._under_way.clear()
         self._under_way_bytes, self._sent = 0, hello.content_received
+        self._window, self._quickest_s, self._shrunk_at = self._least_window, float("inf"), 0
         if not is_new:
             for record in self.process.records:
                 if record.number > hello.received:
@@ -352,6 +377,7 @@ class Stream:
     def accept(self, kind: PublicationKind, header: StreamHeader, body: Body, now: float) -> bool:
         """Is it the next one of its plane? Then it is to be handled, now, and `acknowledged` to be called
         after that."""
+        self._now = max(self._now, now)
         is_current = self.is_open and header[:3] == (self.peer_epoch, self.epoch, self.link)
         plane, other = self._planes(kind)
         expected = plane.received + (kind not in ACKNOWLEDGEMENTS)
