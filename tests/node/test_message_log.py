@@ -8,6 +8,7 @@ import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,16 +224,16 @@ def test_what_the_disk_does_not_let_go_of_is_not_read(log: DiskLog, monkeypatch:
 
 
 @pytest.mark.parametrize("begins_segment", [False, True])
-@pytest.mark.parametrize("call", ["write", "fdatasync", "open"])
+@pytest.mark.parametrize("call", ["writev", "fdatasync", "open"])
 def test_a_disk_that_fails(
     log: DiskLog, monkeypatch: pytest.MonkeyPatch, call: str, begins_segment: bool
 ) -> None:
     commit(log, 1, 2)
     real = getattr(os, call)
 
-    def fail(file: int, *arguments: bytes) -> int:
-        if call == "write":
-            real(file, arguments[0][:100])
+    def fail(file: int, *arguments: Any) -> int:
+        if call == "writev":
+            real(file, [b"".join(arguments[0])[:100]])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:

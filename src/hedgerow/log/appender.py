@@ -19,7 +19,6 @@ from hedgerow.log import files
 from hedgerow.log.files import Segment
 from hedgerow.log.frame import HEADER, Group
 
-_JOINED_BYTES = 1024 * 1024  # A copy is cheaper than a call of the system, and holds the interpreter's lock.
 _TIMES_AT = 7  # of the header's fields: the earliest, and then the latest
 _NEVER = 2**63 - 1
 
@@ -68,10 +67,11 @@ class Appender:
         try:
             for group in groups:
                 segment = self._segment or self._begin(group.first_position)
-                head, payloads = group.encode(segment.marker)
-                times = HEADER.unpack_from(head)[_TIMES_AT : _TIMES_AT + 2]
+                parts = group.encode(segment.marker)
+                times = HEADER.unpack_from(parts[0])[_TIMES_AT : _TIMES_AT + 2]
                 earliest, latest = min(earliest, times[0]), max(latest, times[1])
-                size = self._write(head, payloads)
+                files.write_parts(self._file, parts)
+                size = sum(map(len, parts))
                 places.append(FramePlace(segment, end, size))
                 end += size
             os.fdatasync(self._file)
@@ -120,12 +120,6 @@ class Appender:
         self._segment = segment
         files.sync_directory(self._directory)
         return segment
-
-    def _write(self, *parts: bytes) -> int:
-        size = sum(map(len, parts))
-        for part in parts if size > _JOINED_BYTES else (b"".join(parts),):
-            files.write_all(self._file, part)
-        return size
 
     def _abandon(self) -> None:
         self._last = None

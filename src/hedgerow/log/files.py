@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+_MAX_PARTS = 1_024  # of one call of the system: IOV_MAX
 _SEGMENT = re.compile(r"(\d{8,})-(\d{20})-([0-9a-f]{16})\.segment")
 
 
@@ -70,3 +72,14 @@ def write_all(descriptor: int, data: bytes) -> None:
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, memoryview(data)[written:])
+
+
+def write_parts(descriptor: int, parts: Sequence[bytes]) -> None:
+    """One behind the other, from where they are."""
+    for begin in range(0, len(parts), _MAX_PARTS):
+        some = parts[begin : begin + _MAX_PARTS]
+        written = os.writev(descriptor, some)
+        for part in some:
+            if written < len(part):  # A disk that is nearly full takes less.
+                write_all(descriptor, part[max(written, 0) :])
+            written -= len(part)

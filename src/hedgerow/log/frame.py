@@ -28,8 +28,8 @@ from itertools import accumulate, chain, islice, pairwise, repeat
 from itertools import count as count_from
 from struct import Struct, calcsize, unpack
 from typing import Any, NamedTuple
-from zlib import crc32
 
+from hedgerow.log.checksum import crc32, crc32_of
 from hedgerow.message import MessageId
 
 MAX_ROWS = 32_768  # of a frame
@@ -53,6 +53,7 @@ _NO_ID = (None, 0, 0)
 HEADER_BYTES = HEADER.size + _CHECKSUM.size
 _WINDOW_BYTES = 64 * 1024  # Read at once: small frames without a call of the system each, large ones in part.
 _NEAR_BYTES = 65_536  # some tens of small frames
+_PIECE_BYTES = 4_096  # Payloads, and packets in a row, that are longer are written from where they are.
 
 
 class Group:
@@ -171,8 +172,8 @@ class Group:
         if self.rows >= MAX_ROWS or self.bytes >= MAX_BYTES or len(self._runs) >= MAX_RUNS:
             self.is_full = True
 
-    def encode(self, marker: bytes) -> tuple[bytes, bytes]:
-        """What stands before the payloads, and the payloads: to be written one behind the other."""
+    def encode(self, marker: bytes) -> list[bytes]:
+        """What stands before the payloads, and these, in pieces: to be written one behind the other."""
         fields = dict(zip(RUN_FIELDS, zip(*self._runs, strict=True), strict=True))
         # Most are the same in all runs: that is found out faster than each is looked up.
         fields = {name: _first_if_all_are(column) for name, column in fields.items()}
@@ -187,7 +188,10 @@ class Group:
             * (count // len(fields[name]))
             for name, code in RUN_FIELDS.items()
         ]
-        payloads = b"".join(self._payloads)
+        payloads = self._payloads
+        payload_bytes = sum(map(len, payloads))
+        if payload_bytes < _PIECE_BYTES * len(payloads):
+            payloads = [b"".join(payloads)]  # A copy is cheaper than so many pieces.
         strings = b"".join(encoded)
         lengths = _to_bytes("I", self._lengths)
         meta = b"".join((_to_bytes("I", map(len, encoded)), strings, *runs, lengths))
@@ -198,13 +202,13 @@ class Group:
             len(encoded),
             len(strings),
             len(self._runs),
-            len(payloads),
+            payload_bytes,
             min(fields["received_at"]),
             max(fields["received_at"]),
             crc32(meta),
-            crc32(payloads),
+            crc32_of(payloads),
         )
-        return b"".join((header, _CHECKSUM.pack(crc32(header)), meta)), payloads
+        return [b"".join((header, _CHECKSUM.pack(crc32(header)), meta)), *payloads]
 
 
 def _first_if_all_are(column: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -20,8 +20,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, islice
 from typing import Any, cast
-from zlib import crc32
 
+from hedgerow.log.checksum import crc32
 from hedgerow.log.frame import HEADER_BYTES, NO_TIME, RUN_FIELDS, Group, LogFrame
 from hedgerow.message import Message, MessageId, Properties
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -209,9 +209,10 @@ def disk(**failing: int) -> Iterator[None]:
     """These calls of the system fail, a write after half of its bytes."""
     real_write = os.write
 
-    def half_a_write(file: int, data: bytes) -> int:
+    def half_a_write(file: int, parts: Sequence[bytes]) -> int:
+        data = b"".join(parts)
         real_write(file, data[: len(data) // 2])
-        raise OSError(failing["write"], os.strerror(failing["write"]))
+        raise OSError(failing["writev"], os.strerror(failing["writev"]))
 
     def sync(file: int) -> None:
         raise OSError(failing["fdatasync"], os.strerror(failing["fdatasync"]))
@@ -222,14 +223,14 @@ def disk(**failing: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if "ftruncate" in failing:
             patch.setattr(os, "ftruncate", truncate)
-        if "write" in failing:
-            patch.setattr(os, "write", half_a_write)
+        if "writev" in failing:
+            patch.setattr(os, "writev", half_a_write)
         if "fdatasync" in failing:
             patch.setattr(os, "fdatasync", sync)
         yield
 
 
-@pytest.mark.parametrize("call", ["write", "fdatasync"])
+@pytest.mark.parametrize("call", ["writev", "fdatasync"])
 def test_a_full_disk(tmp_path: Path, call: str) -> None:
     """Nothing becomes durable, `failure` says why, the buffer has an end; with room it goes on by itself."""
     told: list[str | None] = []
@@ -255,7 +256,7 @@ def test_a_full_disk(tmp_path: Path, call: str) -> None:
     assert payloads(tmp_path) == [b"%d" % sequence for sequence in range(accepted + 1)]
 
 
-@pytest.mark.parametrize("call", ["write", "fdatasync"])
+@pytest.mark.parametrize("call", ["writev", "fdatasync"])
 def test_what_a_failure_leaves_behind_is_not_read(tmp_path: Path, call: str) -> None:
     """A disk that neither syncs nor lets go: the same messages are in two segments then, and read once."""
     with Writer(tmp_path, "node-a", gather_s=0) as writer:
@@ -277,7 +278,7 @@ def test_what_a_failure_leaves_behind_is_not_read(tmp_path: Path, call: str) -> 
 
 def test_a_run_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     with Writer(tmp_path, "node-a", buffer_bytes=2_000, gather_s=0) as writer:
-        with disk(write=errno.ENOSPC):
+        with disk(writev=errno.ENOSPC):
             append(writer, numbered(0))
             run = [bytes(500)] * 5
             with pytest.raises(BufferFullError):
@@ -329,3 +330,34 @@ def test_what_else_lies_in_the_directory_is_no_journal(tmp_path: Path) -> None:
     with Writer(tmp_path, "node") as writer:
         append(writer, Message("a", b"1"))
     assert check(tmp_path).messages == 1
+
+
+@pytest.mark.parametrize("waits", ["qos", "hurry", "reader", "full"])
+def test_what_nobody_waits_for_is_gathered(tmp_path: Path, waits: str) -> None:
+    """One commit for all of it, as soon as somebody waits for one of them, or a frame is full."""
+    with Writer(tmp_path, "node-a", gather_s=3_600) as writer:
+        writer.append_run("a", [b""] * 3, transport="mqtt", received_at=1.0)
+        writer.append_run("b", [b""] * 3, transport="mqtt", received_at=1.0)
+        assert writer.durable_position == 0
+        if waits == "qos":
+            writer.append_run("c", [b""], transport="mqtt", received_at=1.0, qos=1)
+        elif waits == "hurry":
+            writer.hurry()
+        elif waits == "reader":
+            writer.is_followed = True
+            writer.hurry()
+        else:
+            writer.append_run("c", [b""] * MAX_ROWS, transport="mqtt", received_at=1.0)
+        wait_until(lambda: writer.durable_position >= 6, "the commit")
+        assert check(tmp_path).frames == 1 + (waits == "full")
+
+
+def test_payloads_of_any_size_are_written_as_they_are(tmp_path: Path) -> None:
+    """Large ones from where they are, many of them in several calls of the system; small ones joined."""
+    contents = [bytes([number % 256]) * (5_000 + number) for number in range(1_500)] + [b"x"] * 10
+    with Writer(tmp_path, "node-a") as writer:
+        writer.append_run("a", contents[:1_500], transport="mqtt", received_at=1.0)
+        writer.append_run("a", contents[1_500:], transport="mqtt", received_at=1.0)
+        writer.flush()
+    assert payloads(tmp_path) == contents
+    assert check(tmp_path).is_whole

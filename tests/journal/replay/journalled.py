@@ -19,10 +19,10 @@ ORIGIN = "origin"
 
 def frame_runs(group: Group) -> FrameRuns:
     """A frame as it comes from the disk."""
-    head, payloads = group.encode(MARKER)
+    head, *payloads = group.encode(MARKER)
     frame = LogFrame.read(head, 0, MARKER)
     assert frame is not None
-    return FrameRuns(frame, memoryview(head)[HEADER_BYTES:], memoryview(payloads))
+    return FrameRuns(frame, memoryview(head)[HEADER_BYTES:], memoryview(b"".join(payloads)))
 
 
 class MemoryJournal:

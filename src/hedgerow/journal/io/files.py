@@ -24,9 +24,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
-from zlib import crc32
 
 from hedgerow.errors import StoreError
+from hedgerow.log.checksum import crc32
 from hedgerow.log.files import replace_file, sync_directory
 
 FORMAT = 1

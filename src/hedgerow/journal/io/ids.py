@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
-from zlib import crc32
 
 from hedgerow.duplicates import DEFAULT_BYTES, DuplicateLog, PageKey, SequencePage
+from hedgerow.log.checksum import crc32
 from hedgerow.log.files import replace_file
 from hedgerow.message import MessageId
 

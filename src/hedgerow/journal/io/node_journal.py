@@ -200,6 +200,7 @@ class NodeJournal:
         self._expected = position
         # Asked after it was set: the writer's thread sets the one and asks for the other.
         if self.writer.durable_position < position:
+            self.writer.hurry()
             return False
         self._expected = None
         return True
@@ -208,6 +209,9 @@ class NodeJournal:
         """A reader has everything up to here."""
         read_until = self._read_until
         self._read_until = position if read_until is None else min(position, read_until)
+        self.writer.is_followed = True
+        if self.writer.next_position > position:
+            self.writer.hurry()
         if self.writer.durable_position > position:  # Asked after it was set, as above.
             self._was_written(self.writer.durable_position)
 
@@ -239,6 +243,7 @@ class NodeJournal:
         self.on_durable()
 
     def _tell_readers(self) -> None:
+        self.writer.is_followed = False
         self.on_grown()
 
 

@@ -21,7 +21,6 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from zlib import crc32
 
 from hedgerow.client.driver import ClientDriver
 from hedgerow.client.options import DriverOptions, TlsOptions
@@ -36,6 +35,7 @@ from hedgerow.journal.io.node_journal import retain_for_ever, segment_bytes_for
 from hedgerow.journal.io.recorder_state import RecorderState
 from hedgerow.journal.io.writer import BUFFER_BYTES
 from hedgerow.journal.redeliveries import WINDOW, Redeliveries
+from hedgerow.log.checksum import crc32
 from hedgerow.message import MAX_ORIGIN, MessageId, Properties
 from hedgerow.mqtt import packets
 from hedgerow.mqtt.client.events import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
-from zlib import crc32
 
 from hedgerow.log import scan
+from hedgerow.log.checksum import crc32
 from hedgerow.log.files import Segment, segments
 from hedgerow.log.frame import LogFrame
 
