@@ -7,6 +7,8 @@ from struct import pack
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.port import Port
 from hedgerow.federation.document import limits
+from hedgerow.federation.document.data_log import DataLog
+from hedgerow.federation.document.federator import DocumentFederator
 from hedgerow.federation.document.gateway import DocumentGateway, GatewaySettings
 from hedgerow.federation.document.link import DOCUMENT_PREFIX
 from hedgerow.federation.document.neighbours import DocumentPeer
@@ -303,3 +305,18 @@ def test_a_flood_of_strangers_does_not_take_what_a_neighbour_may_say() -> None:
     assert stage.ignored["too fast"] > 0
     stage.route(second, 2, b"true", PublicationId(9, 1))
     assert stage.heard == [b"true"]
+
+
+def test_a_wide_filter_looks_at_what_it_matches_alone() -> None:
+    """One SUBSCRIBE has thousands of them, and each looked at all topics: ten seconds for one packet."""
+    federator = DocumentFederator(5, [], DataLog(1 << 20, 60), token=lambda: 7)
+    for number in range(2_000):
+        federator.set_wanted(f"farm/{number % 50}/{number}", True, 1.0)
+    visited = federator.visited
+    for number in range(100):
+        federator.set_wanted(f"house/{number}/#", True, 1.0)
+        federator.set_wanted(f"house/{number}/#", False, 1.0)
+    assert federator.visited - visited < 1_000
+    visited = federator.visited
+    federator.set_wanted("farm/+/#", True, 1.0)
+    assert federator.visited - visited > 2_000, "what it costs is counted"

@@ -96,6 +96,7 @@ class DocumentFederator:
         self._redundancy = redundancy
         self._interval_s = announce_interval_s
         self._meshes: dict[str, DocumentMesh] = {}
+        self._by_name: TopicTree[str, DocumentMesh] = TopicTree()  # the same
         self._invented = Pool(limits.MAX_TOPICS, limits.LEAST_TOPICS, 1)  # meshes that others began
         self._wanted: set[str] = set()
         self._wide: TopicTree[str, None] = TopicTree()  # those among them with wildcards
@@ -124,6 +125,11 @@ class DocumentFederator:
     @property
     def meshes(self) -> Iterable[DocumentMesh]:
         return self._meshes.values()
+
+    @property
+    def visited(self) -> int:
+        """What it has cost so far to find the topics that filters match: steps from level to level."""
+        return self._by_name.visited
 
     def mesh_of(self, topic: str) -> DocumentMesh | None:
         return self._meshes.get(topic)
@@ -199,7 +205,7 @@ class DocumentFederator:
                 self._wide.set(topic_filter, topic_filter, None)
             else:
                 self._wide.remove(topic_filter, topic_filter)
-            for mesh in list(self._meshes.values()):
+            for _, mesh in list(self._by_name.match_filter(topic_filter)):
                 self._follow(mesh, now)
         elif is_wanted:
             admitted = self._admit(topic_filter, None)
@@ -222,6 +228,7 @@ class DocumentFederator:
                 self.ignored["too many topics"] += 1
                 return None
             mesh = self._meshes[topic] = DocumentMesh(topic, self.number, self._interval_s)
+            self._by_name.set(topic, topic, mesh)
             if not is_ours:
                 mesh.is_invented, mesh.inventor = True, speaker
                 self._invented.change(speaker, 1)
@@ -229,6 +236,7 @@ class DocumentFederator:
 
     def _forget(self, mesh: DocumentMesh) -> None:
         del self._meshes[mesh.topic]
+        self._by_name.remove(mesh.topic, mesh.topic)
         if mesh.is_invented:
             self._invented.change(mesh.inventor, -1)
 

@@ -166,7 +166,9 @@ class DocumentGateway:
         table = self.broker.subscriptions
         own = topic_filter == self._listening.get(_topic_of(topic_filter))
         local, beyond = table.local.counts.get(topic_filter, 0), table.beyond.counts.get(topic_filter, 0)
+        visited = self.federator.visited
         self.federator.set_wanted(topic_filter, local > own or beyond > own, self.broker.now)
+        self.broker.work += self.federator.visited - visited  # See `Broker.begin_turn`.
         if topic_filter in self._listening:
             self._listen(topic_filter, True)
         self.has_work = True
