@@ -243,7 +243,7 @@ class Cores:
             if neighbour.may_learn is None:
                 equal.append(neighbour.id)
             else:
-                filters = self.visible(neighbour, core.roster.filters)
+                filters = neighbour.visible(core.roster.filters)
                 self._send_list([neighbour.id], core, filters, self.edition_for(neighbour, core))
         if equal:
             self._send_list(equal, core, core.roster.filters, core.edition and self._edition_of(core))
@@ -256,12 +256,6 @@ class Cores:
             self._out.put(to, MeshKind.PART_LIST if edition else MeshKind.LIST, wire.encode_list(entry))
 
     # Parts of lists
-
-    @staticmethod
-    def visible(neighbour: Neighbour, filters: Collection[str]) -> Collection[str]:
-        """Those of which it may know."""
-        may_learn = neighbour.may_learn
-        return filters if may_learn is None else [each for each in filters if may_learn(each)]
 
     def _edition_of(self, core: Core) -> int:
         return self._first_edition + core.parts
@@ -277,7 +271,7 @@ class Cores:
         version, filters = core.announced_version, core.roster.filters
         if not self._is_ready(core) or len(filters) > MOST_INLINE:
             return FilterChanges(version, version, 0)
-        visible = self.visible(neighbour, filters)
+        visible = neighbour.visible(filters)
         return _changes(version, 0, len(visible), visible)
 
 

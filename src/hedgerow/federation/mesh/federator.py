@@ -210,8 +210,7 @@ class Federator:
         """It may know of others from now on. What it knows already it does not forget."""
         neighbour = self._neighbours.get(neighbour_id)
         if neighbour is not None and (may_learn is not None or neighbour.may_learn is not None):
-            neighbour.may_learn = may_learn
-            neighbour.rights_changes += 1
+            neighbour.set_rights(may_learn)
             for core in self._cores.by_id.values():
                 if core.told.get(neighbour_id) is not None:
                     self._memberships.tell_again(core, neighbour)

@@ -72,9 +72,7 @@ class Memberships:
         """Of the filters of whose meshes this node is a member, those of which the parent may know. If it has
         told of all filters of the core, it knows them."""
         neighbour = self._neighbours[parent]
-        if neighbour.may_learn is None or parent in core.whole_from:
-            return core.members
-        return [each for each in core.members if neighbour.may_learn(each)]
+        return core.members if parent in core.whole_from else neighbour.visible(core.members)
 
     def tell_again(self, core: Core, neighbour: Neighbour) -> None:
         """It could not follow: the whole."""
