@@ -6,16 +6,12 @@ That is allowed, because the configuration said so in words, perhaps long ago an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from hedgerow.node.config import Config
-from hedgerow.node.strangers import ELSEWHERE, takes_strangers
-from hedgerow.node.values import Address
+from hedgerow.node.strangers import ELSEWHERE, MQTT, reached, takes_strangers
 from hedgerow.web.config import serves_dashboard
 
-MQTT = ("mqtt", "mqtts", "ws", "wss")
-HTTP = ("http", "https")
 WITH_TLS = ("mqtts", "wss", "https")
 
 
@@ -30,14 +26,9 @@ def open_listeners(config: Config) -> list[OpenListener]:
     """One for each address that other machines reach."""
     return [
         OpenListener(f"{scheme} {address} is open: {what}", f"to close it, {_how_to_close(config, scheme)}")
-        for scheme, address in _reached(config)
+        for scheme, address in reached(config)
         if (what := _served(config, scheme)) is not None
     ]
-
-
-def _reached(config: Config) -> Iterator[tuple[str, Address]]:
-    for scheme in (*MQTT, *HTTP):
-        yield from ((scheme, address) for address in getattr(config, scheme) if not address.is_loopback)
 
 
 def _served(config: Config, scheme: str) -> str | None:

@@ -29,7 +29,6 @@ from hedgerow import native
 from hedgerow.bridges.config import BridgesConfig
 from hedgerow.cli import EXIT_FAILED, EXIT_USAGE
 from hedgerow.cli.notify import ServiceManager
-from hedgerow.cli.open_listeners import open_listeners
 from hedgerow.cli.parsing import UsageError
 from hedgerow.cli.stop_signals import StopSignals
 from hedgerow.errors import ConfigError, HedgerowError, TopicError
@@ -41,6 +40,7 @@ from hedgerow.node.broker_urls import is_unspecified
 from hedgerow.node.config import Config
 from hedgerow.node.open_sockets import HTTP_SCHEMES
 from hedgerow.node.server import Server
+from hedgerow.node.strangers import reached
 from hedgerow.node.values import read_utf8
 from hedgerow.parts import make_server
 from hedgerow.rates import is_loopback
@@ -254,6 +254,10 @@ def warn_of_passing_name(configuration: Config) -> None:
 
 
 def warn_of_open_listeners(configuration: Config) -> None:
+    if next(reached(configuration), None) is None:
+        return  # as for most nodes, which then do without what knows the words
+    from hedgerow.cli.open_listeners import open_listeners
+
     for each in open_listeners(configuration):
         logger.warning("%s; %s", each.seen, each.advice)
 

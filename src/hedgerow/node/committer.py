@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from hedgerow.broker.limits import LogBounds
     from hedgerow.node.log_room import LogRoom
     from hedgerow.node.store import Store
 
@@ -74,8 +73,6 @@ class Committer(Part):
         self.stats = CommitStats()
         self._store_failure: str | None = None
         self._store: Store | None = None
-        self.log_bounds: LogBounds | None = None
-        """What may wait on the disk, once the store is open."""
         self._room: LogRoom | None = None
         self._room_check: asyncio.TimerHandle | None = None
         self._settling: asyncio.TimerHandle | None = None
@@ -100,7 +97,6 @@ class Committer(Part):
         self._idle.set()
 
     async def open_store(self) -> Store | None:
-        """The node's broker begins with what is in it. Raises StoreError."""
         if self.node.config.data is not None:
             from hedgerow.node.log_room import log_bounds
 

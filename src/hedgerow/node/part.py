@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from hedgerow.broker.access import UserGroups
     from hedgerow.broker.broker import Broker
+    from hedgerow.broker.limits import LogBounds
     from hedgerow.errors import ConfigError
     from hedgerow.node.api import ApiRoute
     from hedgerow.node.config import Chapter, Config
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from hedgerow.node.lateness import Lateness
     from hedgerow.node.open_sockets import OpenSockets
     from hedgerow.node.passwords import Passwords
+    from hedgerow.node.store import Store
 
 NEVER = float("inf")
 
@@ -142,11 +144,17 @@ class Part:
     """What it tells beside the node's status, when it has changed: the last levels of the topics."""
     tell_status_s: float = 0.0
     """The node is to tell its status no more often than this."""
+    log_bounds: LogBounds | None = None
+    """What may wait in the store, once that is open."""
 
     def __init__(self, node: NodeContext) -> None:
         self.node = node
         self.is_running = False
         """From the end of `start` to the beginning of `stop`. The node sets it."""
+
+    async def open_store(self) -> Store | None:
+        """What the node's broker begins with. Raises StoreError."""
+        return None
 
     async def start(self) -> None:
         pass

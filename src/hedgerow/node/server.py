@@ -27,7 +27,6 @@ from hedgerow.broker.events import ConnectionRefused
 from hedgerow.broker.owners import owner_of
 from hedgerow.errors import ConfigError
 from hedgerow.node.clock import SteadyClock
-from hedgerow.node.committer import Committer
 from hedgerow.node.config import Config, load_access
 from hedgerow.node.eventlog import EventLog
 from hedgerow.node.failures import Failures
@@ -164,8 +163,10 @@ class Server:
         config = self.config
         access = load_access(config, self.memberships)
         default_id = f"{_host_name()}-{os.urandom(3).hex()}"
-        committer = self.find(Committer)
-        store = await committer.open_store() if committer is not None else None
+        store, log_bounds = None, None
+        for part in self.parts:
+            if store is None:
+                store, log_bounds = await part.open_store(), part.log_bounds
         if store is None:
             self.node_id, snapshot = config.id or default_id, None
             # As a new store counts: no life of this name repeats another's, nor one that begins in the same
@@ -184,7 +185,7 @@ class Server:
             durable=store is not None,
             snapshot=snapshot,
             log=store.log if store is not None else None,
-            log_bounds=committer.log_bounds if committer is not None else None,
+            log_bounds=log_bounds,
             verifies_passwords=config.has_users,
             sys_interval_s=config.sys_interval_s,
             version=VERSION,

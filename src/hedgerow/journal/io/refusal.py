@@ -5,7 +5,7 @@ from __future__ import annotations
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.session import Session
 from hedgerow.broker.source import Source
-from hedgerow.journal.replay.names import USER_PROPERTY
+from hedgerow.journal.replay import USER_PROPERTY
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.part import Part
 from hedgerow.topics import REPLAY

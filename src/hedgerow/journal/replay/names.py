@@ -18,7 +18,6 @@ from typing import NamedTuple
 from hedgerow.errors import TopicError
 from hedgerow.topics import REPLAY, split_replay, split_shared, validate_filter
 
-USER_PROPERTY = "hedgerow-replay"
 MAX_LAST = 1_000_000
 MAX_POSITION = 2**63 - 1
 

@@ -23,7 +23,8 @@ from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.session import Session
 from hedgerow.broker.source import Source
 from hedgerow.errors import TopicError
-from hedgerow.journal.replay.names import NEW, POSITION, USER_PROPERTY, Start, read_start, split_name
+from hedgerow.journal.replay import USER_PROPERTY
+from hedgerow.journal.replay.names import NEW, POSITION, Start, read_start, split_name
 from hedgerow.journal.replay.pages import Page, Place
 from hedgerow.journal.replay.replay import Replay
 from hedgerow.mqtt.reasons import Reason
