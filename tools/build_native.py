@@ -48,6 +48,7 @@ PLAIN = {
     "broker/role.py": "the rooms' roles are plain Python, and their classes have attributes of their own",
     "broker/roles.py": "as are those of the broker",
     "broker/observer.py": "observers too",
+    "broker/source.py": "and sources",
     "broker/events.py": "mypyc does not know ClassVar in a dataclass",
 }
 """Those among them that stay as they are, and why."""
