@@ -154,6 +154,15 @@ def test_the_farms_table_is_good() -> None:
             "[[reading]]\nfilter = 'a'\nformat = 'json'\nfields.a = {}\ntime = { path = 'a', unit = 'sec' }",
             "time.unit is 'sec', not one of s, ms, us, iso",
         ),
+        ("[[reading]]\nfilter = 'a'\nformat = 'text'\neach = 'x'", "each is for the formats json and cbor"),
+        (
+            "[[reading]]\nfilter = 'a'\nformat = 'cbor'\neach = 'x..y'\nfields.a = {}",
+            "each 'x..y' is no path",
+        ),
+        ("[[reading]]\nfilter = 'a'\nformat = 'cbor'", "fields is missing: what of the cbor"),
+        ("[[reading]]\nfilter = 'a'\nformat = 'json'\nfields.a.path = '$.a.b'\nsensor = 'x..'", "is no path"),
+        ("[[reading]]\nfilter = 'a'\nformat = 'senml'\nsensor = 'x'", "senml has none: give the levels"),
+        ("[[reading]]\nfilter = 'a'\nformat = 'sparkplug'\ntime = {}", "time.* has times of its own"),
         (rule("") + "[anomaly]\nfield = 'a'", r"write \[\[anomaly\]\]"),
         (rule("") + "[[anomaly]]\nsensr = 'a'", "anomaly 1: sensr is no key here; did you mean sensor?"),
         (

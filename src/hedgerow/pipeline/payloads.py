@@ -14,12 +14,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as sql
+from pyspark.sql.pandas.functions import arrow_udf
 
+from hedgerow.pipeline.records import Reception, RecordError, read_records
 from hedgerow.pipeline.rules import Field, Rule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_AHEAD_S = 86_400
 """A sensor's time may be so much after the reception."""
@@ -38,9 +43,21 @@ _WANTED_FIELD = (
     "optional: boolean, may_have_unit: boolean>"
 )
 _WANTED = (
-    f"struct<name: string, max_bytes: int, fields: array<{_WANTED_FIELD}>, time: int, time_unit: string, "
+    "struct<name: string, max_bytes: int, is_binary: boolean, has_records: boolean, "
+    f"fields: array<{_WANTED_FIELD}>, time: int, time_unit: string, "
     "sensor: int, sensor_levels: array<int>>"
 )
+_RECORDS = (
+    "struct<reason: string, cells: array<struct<sensor: string, field: string, text: string, unit: string, "
+    "at: bigint, value: double>>>"
+)
+RECORDS = (
+    "struct<reason: string, cells: array<struct<field: string, value: double, text: string, unit: string, "
+    "problem: string, sensor: string, at: timestamp>>>"
+)
+"""What `records_of` comes to."""
+VALUES = "array<struct<number: double, text: string, boolean: boolean, unit: string, shown: string>>"
+"""What `values_of_documents` and `values_of_texts` come to."""
 _SPACES = " \t\n\v\f\r"  # what \s is in a pattern
 _TRUE, _FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
 
@@ -74,7 +91,7 @@ def parse_document(body: Column) -> Column:
 
 def format_problem(rule: Rule) -> Column | None:
     """What keeps `body` (or `document`) from being read at all."""
-    if rule.format == "json":
+    if rule.format == "json" and not rule.has_records:
         return sql.when(sql.col("document").isNull(), _say("no JSON: ", shown(sql.col("body"))))
     if rule.format == "csv":
         columns = sql.size(sql.split(_line(), _escaped(rule.delimiter), MAX_COLUMNS + 1))
@@ -189,6 +206,8 @@ def _wanted(rule: Rule) -> dict[str, Any]:
     return {
         "name": rule.name,
         "max_bytes": rule.max_bytes,
+        "is_binary": rule.is_binary,
+        "has_records": rule.has_records,
         "fields": [_wanted_field(rule, field) for field in rule.fields],
         "time": None if rule.time is None else len(rule.fields),
         "time_unit": None if rule.time is None else rule.time.unit,
@@ -240,8 +259,71 @@ def _checked(value: Column, field: Column, levels: Column) -> Column:
         .when(is_number & (value.unit != field.unit), _say(told, ", not in ", field.unit))
     )
     unit = sql.when(is_number, sql.coalesce(field.unit, value.unit))
-    parts = {"field": name, "value": number, "text": text, "unit": unit, "problem": problem}
+    parts = {
+        "field": name,
+        "value": number,
+        "text": text,
+        "unit": unit,
+        "problem": problem,
+        "sensor": _nothing("string"),  # These two are the message's.
+        "at": _nothing("timestamp"),
+    }
     return sql.struct(*(part.alias(key) for key, part in parts.items()))
+
+
+# Payloads of several records
+
+
+def records_of(rules: Sequence[Rule]) -> Column:
+    """As a struct of `reason` (null: they could be read) and `cells`, those of `checked`; of other rules
+    null."""
+    given = ("number", "topic", "payload", "received_at")
+    has_records = sql.col("wanted.has_records") & sql.col("refused").isNull()
+    own = sql.coalesce("published_at", "received_at")
+    message = sql.when(has_records, sql.struct(*given, own.alias("own_at")))
+    make: Any = arrow_udf  # Its stubs ask for a kind, and it warns of one.
+    read = make(_reading(tuple(rules)), _RECORDS)(message)
+    cells = sql.transform(
+        read["cells"],
+        lambda cell: sql.struct(
+            *(cell[name].alias(name) for name in ("field", "value", "text", "unit")),
+            _nothing("string").alias("problem"),
+            cell["sensor"].alias("sensor"),
+            sql.timestamp_micros(cell["at"]).alias("at"),
+        ),
+    )
+    return sql.struct(read["reason"].alias("reason"), cells.alias("cells"))
+
+
+def _reading(rules: tuple[Rule, ...]) -> Callable[[pa.Array], pa.Array]:
+    """What executors do."""
+
+    def read(messages: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
+        found = [
+            None if message is None else _read_message(rules, message) for message in messages.to_pylist()
+        ]
+        cell = [(name, pa.string()) for name in ("sensor", "field", "text", "unit")]
+        cells = pa.list_(pa.struct([*cell, ("at", pa.int64()), ("value", pa.float64())]))
+        return pa.array(found, pa.struct([("reason", pa.string()), ("cells", cells)]))
+
+    # Spark looks at the types to know what it is given; with names alone it cannot find them.
+    import pyarrow as pa
+
+    read.__annotations__ = {"messages": pa.Array, "return": pa.Array}
+    return read
+
+
+def _read_message(rules: tuple[Rule, ...], message: dict[str, Any]) -> dict[str, Any]:
+    times = (round(message[name].timestamp() * 1e6) for name in ("own_at", "received_at"))
+    try:
+        cells = read_records(
+            rules[message["number"]], message["payload"], Reception(message["topic"], *times)
+        )
+    except RecordError as error:
+        return {"reason": str(error), "cells": []}
+    return {"reason": None, "cells": [cell._asdict() for cell in cells]}
 
 
 def sensor_of(values: Column, rule: Column) -> Column:
@@ -255,6 +337,12 @@ def sensor_of(values: Column, rule: Column) -> Column:
     )
 
 
+def own_time() -> Column:
+    """As `time_of`, of the message itself."""
+    own = sql.coalesce(sql.col("published_at"), sql.col("received_at"))
+    return sql.struct(own.alias("at"), _nothing("string").alias("problem"))
+
+
 def time_of(values: Column, rule: Column) -> Column:
     """When it was measured, as a struct of `at` and `problem`."""
     given = sql.get(values, rule.time)
@@ -266,8 +354,7 @@ def time_of(values: Column, rule: Column) -> Column:
     in_range = sql.abs(seconds) < _LATEST_S
     counted = sql.when(in_range, sql.timestamp_micros(sql.round(seconds * 1e6).cast("long")))
     named = sql.when(given.text.rlike(_TIME), sql.try_to_timestamp(given.text))
-    own = sql.coalesce(sql.col("published_at"), sql.col("received_at"))
-    at = sql.when(rule.time.isNull(), own).when(rule.time_unit == "iso", named).otherwise(counted)
+    at = sql.when(rule.time.isNull(), own_time().at).when(rule.time_unit == "iso", named).otherwise(counted)
     return _let(at, lambda at: sql.struct(at.alias("at"), _time_problem(given, rule, at).alias("problem")))
 
 

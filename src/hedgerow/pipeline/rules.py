@@ -20,7 +20,10 @@ from hedgerow.pipeline.rule_tables import RuleTable
 from hedgerow.pipeline.watch_rules import WatchRule, read_watch_rules
 
 FARM = Path(__file__).with_name("farm.toml")
-FORMATS = ("json", "csv", "number", "text")
+FORMATS = ("json", "csv", "number", "text", "cbor", "senml", "sparkplug")
+WITH_PATHS = ("json", "cbor")
+WITH_NAMES = ("senml", "sparkplug")
+"""Their payloads say what each value is called, when it was measured, and of SenML by whom."""
 TYPES = ("number", "text", "boolean")
 TIME_UNITS = ("s", "ms", "us", "iso")
 MAX_RULES = 200  # Each is a branch of the query that Spark compiles.
@@ -33,7 +36,7 @@ _TABLE_KEYS = ("reading", "ignore", "anomaly")
 _IGNORE_KEYS = ("filters",)
 _RULE_KEYS = (
     "name", "filter", "format", "fields", "field", "type", "unit", "min", "max", "time", "sensor", "columns",
-    "delimiter", "max_bytes",
+    "delimiter", "max_bytes", "each",
 )  # fmt: skip
 _FIELD_KEYS = ("path", "type", "unit", "min", "max", "optional")
 _TIME_KEYS = ("path", "unit")
@@ -76,6 +79,17 @@ class Rule:
     columns: tuple[str, ...] = ()
     delimiter: str = ","
     max_bytes: int = MAX_PAYLOAD_BYTES
+    each: str | None = None
+    """The path of an array, whose elements are records; "": the payload is that array."""
+
+    @property
+    def has_records(self) -> bool:
+        """Or is it read with Spark's own functions?"""
+        return self.each is not None or self.format in ("cbor", *WITH_NAMES)
+
+    @property
+    def is_binary(self) -> bool:
+        return self.format in ("cbor", *WITH_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +160,8 @@ def _rule(part: RuleTable) -> Rule:
     topic_filter = part.topic_filter("filter", part.string("filter"))
     kind = part.choice("format", FORMATS)
     columns = _columns(part, kind)
-    check_path = partial(_check_path, kind=kind, columns=columns)
+    each = _each(part, kind)
+    check_path = partial(_check_path, kind=kind, columns=columns, has_root=each is not None)
     fields = _fields(part, kind, check_path)
     for one in fields:
         _check_level(part, "field", one.name, topic_filter)
@@ -157,10 +172,19 @@ def _rule(part: RuleTable) -> Rule:
     if type(max_bytes) is not int or not 0 < max_bytes <= LARGEST_PAYLOAD_BYTES:
         part.refuse("max_bytes", f"is not a number from 1 to {LARGEST_PAYLOAD_BYTES}")
     sensor = _sensor(part, kind, topic_filter, check_path)
-    name = part.string("name", topic_filter)
-    return Rule(
-        name, topic_filter, kind, fields, sensor, _time(part, kind, check_path), columns, delimiter, max_bytes
-    )
+    name, time = part.string("name", topic_filter), _time(part, kind, check_path)
+    return Rule(name, topic_filter, kind, fields, sensor, time, columns, delimiter, max_bytes, each)
+
+
+def _each(part: RuleTable, kind: str) -> str | None:
+    if "each" not in part.table:
+        return None
+    path = part.string("each", "")
+    if kind not in WITH_PATHS:
+        part.refuse("each", f"is for the formats {' and '.join(WITH_PATHS)}")
+    if path and _PATH.fullmatch(path) is None:
+        part.refuse("each", f"{path!r} is no path: write a.b, or '' where the payload is the array")
+    return path
 
 
 def _columns(part: RuleTable, kind: str) -> tuple[str, ...]:
@@ -183,7 +207,9 @@ def _columns(part: RuleTable, kind: str) -> tuple[str, ...]:
 def _fields(part: RuleTable, kind: str, check_path: Any) -> tuple[Field, ...]:
     """Several by name, or the one that the payload is."""
     if "fields" not in part.table:
-        if kind in ("json", "csv"):
+        if kind in WITH_NAMES:
+            return ()
+        if kind in (*WITH_PATHS, "csv"):
             part.refuse("fields", f"is missing: what of the {kind} is to be read?")
         name = part.table.get("field", "value")
         if type(name) is not int and (not isinstance(name, str) or not name):
@@ -228,6 +254,8 @@ def _field(part: RuleTable, name: str | int, path: str | None, only: str | None)
 def _time(part: RuleTable, kind: str, check_path: Any) -> Time | None:
     if "time" not in part.table:
         return None
+    if kind in WITH_NAMES:
+        part.refuse("time", f"is not for the format {kind}, which has times of its own")
     time = part.part("time")
     time.check_keys(_TIME_KEYS)
     path = time.string("path")
@@ -240,6 +268,8 @@ def _time(part: RuleTable, kind: str, check_path: Any) -> Time | None:
 def _sensor(part: RuleTable, kind: str, topic_filter: str, check_path: Any) -> tuple[int, ...] | str:
     given = part.table.get("sensor", [])
     if isinstance(given, str):
+        if kind in WITH_NAMES:
+            part.refuse("sensor", f"is a path, and {kind} has none: give the levels of the topic")
         if kind == "number" or "fields" not in part.table:
             part.refuse("sensor", "is a path, and the payload is one value: give the levels of the topic")
         check_path(part, "sensor", given)
@@ -261,12 +291,16 @@ def _check_level(part: RuleTable, key: str, level: str | int, topic_filter: str)
         part.refuse(key, f"{level} is no level of {topic_filter!r}: they count from 1 to {most}")
 
 
-def _check_path(part: RuleTable, key: str, path: str, *, kind: str, columns: tuple[str, ...]) -> None:
+def _check_path(
+    part: RuleTable, key: str, path: str, *, kind: str, columns: tuple[str, ...], has_root: bool
+) -> None:
     if kind == "csv" and path not in columns:
         nearest = difflib.get_close_matches(path, columns, 1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         part.refuse(key, f"columns has no {path!r}{hint}")
-    if kind == "json" and _PATH.fullmatch(path) is None:
+    if has_root:
+        path = path.removeprefix("$.")
+    if kind in WITH_PATHS and _PATH.fullmatch(path) is None:
         part.refuse(key, f"{path!r} is no path: write a.b, or a.list[0].b")
     if kind == "text" and re.fullmatch(r"[^\s=,;]+", path) is None:
         part.refuse(key, f"{path!r} is no name that can stand before '='")

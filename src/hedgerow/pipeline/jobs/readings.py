@@ -75,13 +75,18 @@ def parse(bronze: DataFrame, rules: Rules, ahead_s: float = AHEAD_S) -> DataFram
         "number": _first([(_meets(one.filter), sql.lit(n)) for n, one in enumerate(rules.readings)]),
         "wanted": payloads.fenced(sql.get(payloads.wanted(rules.readings), sql.col("number"))),
         "refused": _refused(rule),
-        "body": sql.when(sql.col("refused").isNull(), sql.col("payload").cast("string")),
+        "records": _records(rules),
+        "body": sql.when(
+            sql.col("refused").isNull() & ~rule["has_records"], sql.col("payload").cast("string")
+        ),
         "document": payloads.parse_document(sql.when(_has_format(rules, "json"), sql.col("body"))),
-        "unreadable": sql.coalesce(sql.col("refused"), _format_problem(rules)),
+        "unreadable": sql.coalesce(sql.col("refused"), sql.col("records.reason"), _format_problem(rules)),
         "values": payloads.fenced(sql.when(sql.col("unreadable").isNull(), _values(rules))),
-        "cells": payloads.checked(values, rule),
-        "time": payloads.time_of(values, rule),
-        "sensor": payloads.sensor_of(values, rule),
+        "cells": sql.when(rule["has_records"], sql.col("records.cells")).otherwise(
+            payloads.checked(values, rule)
+        ),
+        "time": sql.when(rule["has_records"], payloads.own_time()).otherwise(payloads.time_of(values, rule)),
+        "sensor": sql.when(rule["has_records"], sql.col("topic")).otherwise(payloads.sensor_of(values, rule)),
     }
     for name, step in steps.items():
         kept = kept.withColumn(name, step)
@@ -90,8 +95,9 @@ def parse(bronze: DataFrame, rules: Rules, ahead_s: float = AHEAD_S) -> DataFram
         "reason": payloads.fenced(_reason()),
         "sensor": sql.col("sensor"),
         **_believed(sql.col("time.at"), ahead_s),
+        "cells": _believed_cells(ahead_s),
     }
-    return kept.select(*bronze.columns, *(part.alias(name) for name, part in added.items()), "cells")
+    return kept.select(*bronze.columns, *(part.alias(name) for name, part in added.items()))
 
 
 def readings_of(parsed: DataFrame) -> DataFrame:
@@ -99,8 +105,10 @@ def readings_of(parsed: DataFrame) -> DataFrame:
     good = parsed.where(sql.col("reason").isNull()).withColumn("cell", sql.explode("cells"))
     there = good.where(sql.col("cell.value").isNotNull() | sql.col("cell.text").isNotNull())
     of_cell = ("field", "value", "text", "unit")
-    clamped = sql.concat_ws("; ", "clamped", "at_clamped")
+    clamped = sql.concat_ws("; ", "clamped", sql.coalesce("cell.at_clamped", "at_clamped"))
     found = {name: sql.col(f"cell.{name}") for name in of_cell}
+    # A record has a sensor and a time of its own.
+    found |= {name: sql.coalesce(f"cell.{name}", name) for name in ("sensor", "at")}
     found["clamped"] = sql.nullif(clamped, sql.lit(""))
     return there.select(*(found.get(name, sql.col(name)).alias(name) for name in READING_COLUMNS))
 
@@ -161,6 +169,17 @@ def _believed(at: Column, ahead_s: float) -> dict[str, Column]:
     return {"at": sql.when(is_ahead, now).otherwise(at), "at_clamped": sql.when(is_ahead, told)}
 
 
+def _believed_cells(ahead_s: float) -> Column:
+    def believed(cell: Column) -> Column:
+        names = ("field", "value", "text", "unit", "problem", "sensor")
+        times = _believed(cell["at"], ahead_s)
+        return sql.struct(
+            *(cell[name].alias(name) for name in names), *(part.alias(name) for name, part in times.items())
+        )
+
+    return sql.transform("cells", believed)
+
+
 def _distance() -> Column:
     """From the origin: what its own journal has before what came over a link."""
     transport = sql.col("transport")
@@ -190,7 +209,8 @@ def _first(branches: list[tuple[Column, Column]]) -> Column:
 
 
 def _has_format(rules: Rules, *formats: str) -> Column:
-    return sql.col("number").isin([n for n, rule in enumerate(rules.readings) if rule.format in formats])
+    """Of those that are read with Spark's own functions."""
+    return sql.col("number").isin([n for n, rule in _plain_rules(rules) if rule.format in formats])
 
 
 def _refused(rule: Column) -> Column:
@@ -201,8 +221,17 @@ def _refused(rule: Column) -> Column:
         sql.when(sql.col("number").isNull(), sql.lit(NO_RULE))
         .when(sql.col("payload").isNull() | (size == 0), sql.lit("an empty payload"))
         .when(size > most, too_large)
-        .when(~sql.is_valid_utf8(sql.col("payload").cast("string")), sql.lit("not UTF-8"))
+        .when(
+            ~rule["is_binary"] & ~sql.is_valid_utf8(sql.col("payload").cast("string")), sql.lit("not UTF-8")
+        )
     )
+
+
+def _records(rules: Rules) -> Column:
+    """Where no rule has any, nothing of it is done."""
+    if any(rule.has_records for rule in rules.readings):
+        return payloads.fenced(payloads.records_of(rules.readings))
+    return sql.lit(None).cast(payloads.RECORDS)
 
 
 def _format_problem(rules: Rules) -> Column:
@@ -218,12 +247,16 @@ def _values(rules: Rules) -> Column:
         values.append((_has_format(rules, "json"), payloads.values_of_documents(of_json)))
     if of_text is not None:
         values.append((~_has_format(rules, "json"), payloads.values_of_texts(of_text)))
-    return _first(values)
+    return _first(values) if values else sql.lit(None).cast(payloads.VALUES)
+
+
+def _plain_rules(rules: Rules) -> list[tuple[int, Rule]]:
+    return [(n, rule) for n, rule in enumerate(rules.readings) if not rule.has_records]
 
 
 def _found(rules: Rules, *formats: str) -> Column | None:
     """What stands where the rules of these formats say."""
-    those: list[tuple[int, Rule]] = [(n, r) for n, r in enumerate(rules.readings) if r.format in formats]
+    those: list[tuple[int, Rule]] = [(n, rule) for n, rule in _plain_rules(rules) if rule.format in formats]
     return _first([(sql.col("number") == n, payloads.found(rule)) for n, rule in those]) if those else None
 
 
