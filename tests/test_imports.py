@@ -27,6 +27,7 @@ VOCABULARY = {
     "digests",
     "packed",
     "compiling",
+    "facts",
 }
 CORE = VOCABULARY | {"mqtt", "broker"}
 NODE = CORE | {"node"}
@@ -53,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "duplicates": VOCABULARY,
     "origins": set(),
     "packed": set(),
+    "facts": set(),
     "compiling": set(),
     "digests": set(),
     "native": set(),

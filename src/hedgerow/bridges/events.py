@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hedgerow.errors import counted
+from hedgerow.facts import NodeFact
 from hedgerow.mqtt.dropped_there import describe_dropped
 
 
@@ -19,10 +20,8 @@ def _broker(address: str) -> str:
 
 
 @dataclass(slots=True)
-class BridgeUp:
-    level: ClassVar[int] = logging.INFO
+class BridgeUp(NodeFact):
     history_kind: ClassVar[str] = "joined"
-    is_of_nodes: ClassVar[bool] = True
     name: str
     address: str
     far_node: str | None
@@ -38,10 +37,9 @@ class BridgeUp:
 
 
 @dataclass(slots=True)
-class BridgeDown:
+class BridgeDown(NodeFact):
     level: ClassVar[int] = logging.WARNING
     history_kind: ClassVar[str] = "lost"
-    is_of_nodes: ClassVar[bool] = True
     name: str
     address: str
     reason: str
@@ -62,12 +60,11 @@ class BridgeClosed(BridgeDown):
 
 
 @dataclass(slots=True)
-class BridgeNotUp:
+class BridgeNotUp(NodeFact):
     """An attempt failed: told once for each reason, until it is up."""
 
     level: ClassVar[int] = logging.WARNING
     history_kind: ClassVar[str] = "lost"
-    is_of_nodes: ClassVar[bool] = True
     name: str
     address: str
     reason: str
@@ -93,11 +90,9 @@ class TlsFilesRefused:
 
 
 @dataclass(slots=True)
-class QueueTaken:
+class QueueTaken(NodeFact):
     """What waited for one broker goes another way too."""
 
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
     name: str
     count: int
     waiting_for: str
@@ -107,12 +102,11 @@ class QueueTaken:
 
 
 @dataclass(slots=True)
-class MessagesDroppedThere:
+class MessagesDroppedThere(NodeFact):
     """By a broker that is not ours, which may have had them for us."""
 
     level: ClassVar[int] = logging.WARNING
     history_kind: ClassVar[str] = "lost"
-    is_of_nodes: ClassVar[bool] = True
     name: str
     address: str
     count: int

@@ -6,16 +6,16 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hedgerow.facts import NodeFact
 from hedgerow.rates import name_of
 
 
 @dataclass(frozen=True, slots=True)
-class LinkNotOpen:
+class LinkNotOpen(NodeFact):
     """Told once for each reason."""
 
     level: ClassVar[int] = logging.WARNING
     history_kind: ClassVar[str] = "lost"
-    is_of_nodes: ClassVar[bool] = True
     address: str
     reason: str
 
@@ -24,10 +24,8 @@ class LinkNotOpen:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentLinkUp:
-    level: ClassVar[int] = logging.INFO
+class DocumentLinkUp(NodeFact):
     history_kind: ClassVar[str] = "joined"
-    is_of_nodes: ClassVar[bool] = True
     address: str
     number: int
     """Of this node."""
@@ -37,9 +35,7 @@ class DocumentLinkUp:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentNeighbourProved:
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
+class DocumentNeighbourProved(NodeFact):
     address: str
     number: int
     speaker: str | None
@@ -52,10 +48,8 @@ class DocumentNeighbourProved:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentLinkDown:
-    level: ClassVar[int] = logging.INFO
+class DocumentLinkDown(NodeFact):
     history_kind: ClassVar[str] = "lost"
-    is_of_nodes: ClassVar[bool] = True
     address: str
     why: str
 
@@ -64,11 +58,10 @@ class DocumentLinkDown:
 
 
 @dataclass(frozen=True, slots=True)
-class RightMissing:
+class RightMissing(NodeFact):
     """At the broker that a sidecar stands beside."""
 
     level: ClassVar[int] = logging.WARNING
-    is_of_nodes: ClassVar[bool] = True
     address: str
     user: str | None
 

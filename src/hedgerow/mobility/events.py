@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hedgerow.errors import counted
+from hedgerow.facts import NodeFact
 
 
 @dataclass(frozen=True, slots=True)
-class FixedLinked:
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
+class FixedLinked(NodeFact):
     url: str
     fixed_broker: str
 
@@ -21,11 +20,10 @@ class FixedLinked:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedNotLinked:
+class FixedNotLinked(NodeFact):
     """Told once for each reason."""
 
     level: ClassVar[int] = logging.WARNING
-    is_of_nodes: ClassVar[bool] = True
     url: str
     reason: str
 
@@ -44,9 +42,7 @@ class ClientSent:
 
 
 @dataclass(frozen=True, slots=True)
-class MobileLinked:
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
+class MobileLinked(NodeFact):
     mobile_broker: str
     address: str
 
@@ -55,9 +51,8 @@ class MobileLinked:
 
 
 @dataclass(frozen=True, slots=True)
-class HomeNotProved:
+class HomeNotProved(NodeFact):
     level: ClassVar[int] = logging.WARNING
-    is_of_nodes: ClassVar[bool] = True
     mobile_broker: str
     clients_at: str
     link_from: str

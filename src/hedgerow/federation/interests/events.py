@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hedgerow.facts import NodeFact
 from hedgerow.federation.interests.log_lines import NOTICE_TOPIC, UNSUBSCRIBE_TOPIC
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
 
@@ -34,11 +35,9 @@ class SubscriptionRefused:
 
 
 @dataclass(slots=True)
-class EverythingUntilKnown:
+class EverythingUntilKnown(NodeFact):
     """Clients may have been there before us."""
 
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
     broker: str
     count: int | None
     """Subscriptions, as the broker counted them some seconds ago."""
@@ -52,9 +51,7 @@ class EverythingUntilKnown:
 
 
 @dataclass(slots=True)
-class SubscriptionsKnown:
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
+class SubscriptionsKnown(NodeFact):
     broker: str
     filters: int
 
@@ -67,11 +64,10 @@ class SubscriptionsKnown:
 
 
 @dataclass(slots=True)
-class SystemTopicsSilent:
+class SystemTopicsSilent(NodeFact):
     """Subscribed to, and nothing comes: Mosquitto's acl_file refuses no subscription, it withholds."""
 
     level: ClassVar[int] = logging.WARNING
-    is_of_nodes: ClassVar[bool] = True
     broker: str
     user: str | None
     is_everything: bool = False
@@ -85,9 +81,8 @@ class SystemTopicsSilent:
 
 
 @dataclass(slots=True)
-class LogSilent:
+class LogSilent(NodeFact):
     level: ClassVar[int] = logging.WARNING
-    is_of_nodes: ClassVar[bool] = True
     broker: str
     is_everything: bool = False
 
@@ -100,11 +95,10 @@ class LogSilent:
 
 
 @dataclass(slots=True)
-class LeavingNotLogged:
+class LeavingNotLogged(NodeFact):
     """A client of ours unsubscribed and left, and no line came of one of that or of both."""
 
     level: ClassVar[int] = logging.WARNING
-    is_of_nodes: ClassVar[bool] = True
     broker: str
     unheard: tuple[str, ...]
     """Of the log's topics."""
@@ -120,9 +114,8 @@ class LeavingNotLogged:
 
 
 @dataclass(slots=True)
-class UnknownSubscriptions:
+class UnknownSubscriptions(NodeFact):
     level: ClassVar[int] = logging.WARNING
-    is_of_nodes: ClassVar[bool] = True
     broker: str
     count: int
     is_everything: bool = False
@@ -144,9 +137,7 @@ class UnknownSubscriptions:
 
 
 @dataclass(slots=True)
-class InterestsForgotten:
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
+class InterestsForgotten(NodeFact):
     broker: str
     clients: int
 

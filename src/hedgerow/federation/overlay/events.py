@@ -6,12 +6,12 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hedgerow.facts import NodeFact
+
 
 @dataclass(frozen=True, slots=True)
-class NeighbourGained:
-    level: ClassVar[int] = logging.INFO
+class NeighbourGained(NodeFact):
     history_kind: ClassVar[str] = "joined"
-    is_of_nodes: ClassVar[bool] = True
     node_id: str
     round_trip_s: float
 
@@ -20,10 +20,8 @@ class NeighbourGained:
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourLost:
-    level: ClassVar[int] = logging.INFO
+class NeighbourLost(NodeFact):
     history_kind: ClassVar[str] = "lost"
-    is_of_nodes: ClassVar[bool] = True
     node_id: str
     why: str
 
@@ -32,10 +30,9 @@ class NeighbourLost:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerRefused:
+class PeerRefused(NodeFact):
     level: ClassVar[int] = logging.WARNING
     history_kind: ClassVar[str] = "refused"
-    is_of_nodes: ClassVar[bool] = True
     node_id: str
     why: str
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from hedgerow.errors import counted
+from hedgerow.facts import NodeFact
 from hedgerow.message import Message
 from hedgerow.mobility.delegation.publications import EventBody, GuestSubscription, Roaming
 
@@ -57,12 +58,10 @@ class DelegationRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class Delegated:
-    """The fixed broker has acknowledged it."""
+class Delegated(NodeFact):
+    """The fixed broker has acknowledged it. Which topics are hot, the status tells as well."""
 
-    level: ClassVar[int] = logging.INFO
     history_kind: ClassVar[str] = "delegated"
-    is_of_nodes: ClassVar[bool] = True  # a topic that is hot, which the status tells as well
     fixed_broker: str
     topic_filter: str
 
@@ -71,10 +70,8 @@ class Delegated:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    level: ClassVar[int] = logging.INFO
+class Recovered(NodeFact):
     history_kind: ClassVar[str] = "recovered"
-    is_of_nodes: ClassVar[bool] = True
     fixed_broker: str
     topic_filter: str
 
@@ -83,12 +80,10 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class Introduced:
+class Introduced(NodeFact):
     """To a fixed broker that knew nothing of this one: no topic is delegated."""
 
-    level: ClassVar[int] = logging.INFO
     history_kind: ClassVar[str] = "joined"
-    is_of_nodes: ClassVar[bool] = True
     fixed_broker: str
 
     def __str__(self) -> str:
@@ -96,10 +91,9 @@ class Introduced:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
+class TakenOver(NodeFact):
     level: ClassVar[int] = logging.WARNING
     history_kind: ClassVar[str] = "lost"
-    is_of_nodes: ClassVar[bool] = True
     fixed_broker: str
     topics: int
     events: int
@@ -110,11 +104,9 @@ class TakenOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Left(NodeFact):
     """Everything is recovered from it, and it has forgotten this mobile broker."""
 
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
     fixed_broker: str
 
     def __str__(self) -> str:
@@ -146,10 +138,8 @@ class TurnedAway:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedBack:
-    level: ClassVar[int] = logging.INFO
+class HandedBack(NodeFact):
     history_kind: ClassVar[str] = "recovered"
-    is_of_nodes: ClassVar[bool] = True
     mobile_broker: str
     topics: int
 
@@ -158,11 +148,9 @@ class HandedBack:
 
 
 @dataclass(frozen=True, slots=True)
-class RenewTopics:
+class RenewTopics(NodeFact):
     """A broker without delegation takes over: these clients are to go there and subscribe again."""
 
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
     mobile_broker: str
     callbacks: tuple[str, ...]
 
@@ -171,9 +159,7 @@ class RenewTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
-    level: ClassVar[int] = logging.INFO
-    is_of_nodes: ClassVar[bool] = True
+class Forgotten(NodeFact):
     mobile_broker: str
     why: str
 
