@@ -17,6 +17,8 @@ from hedgerow.mobility.delegation.publications import EventBody, PublicationKind
 from hedgerow.mobility.delegation.registries import Registries, subscribers
 from hedgerow.mobility.delegation.uplink import Unsettled, Uplink
 
+MAX_SETS = 1_000  # of clients
+
 
 class Matched(NamedTuple):
     """Who has an active subscription that matches a topic. Made once for many events: see `generation`."""
@@ -38,6 +40,7 @@ class Notifier:
         """Clients that are at a fixed broker."""
         self.published = 0
         self.deliveries: list[Notification] = []
+        self._sets: dict[frozenset[str], frozenset[str]] = {}
         self.reading = 0
         """Which event of the fixed broker's is being read."""
 
@@ -58,6 +61,10 @@ class Notifier:
 
     def matched(self, topic: str, here: Iterable[str], there: Mapping[str, int]) -> Matched:
         names = frozenset(here)
+        # The same clients have many topics, and each event that waits refers to its set.
+        if len(self._sets) >= MAX_SETS:
+            self._sets.clear()
+        names = self._sets.setdefault(names, names)
         served = tuple(names.intersection(self.registries.match_delegated(topic)))
         return Matched(names, served, tuple(there.items()))
 
