@@ -29,7 +29,7 @@ def test_over_time_the_rate_is_kept(per_s: float) -> None:
             meter.charge(taken, 1)
             passed += taken
         else:
-            meter.refused(is_answered=False)
+            meter.refused()
             assert until[0] > clock.now
             clock.now = until[0]
             assert meter.room() > 0
@@ -44,7 +44,7 @@ def test_bytes_are_made_up_for() -> None:
     assert meter.room() > 1_000_000 - 1
     meter.charge(1, 5_000)  # one that is larger than what a second has
     assert meter.room() == 0
-    meter.refused(is_answered=False)
+    meter.refused()
     assert until[0] == pytest.approx(clock.now + 4.05, abs=0.01)
     clock.now = until[0]
     assert meter.room() > 0

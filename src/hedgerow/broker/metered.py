@@ -33,9 +33,14 @@ class Meter(Protocol):
 
     def charge(self, messages: int, size: int) -> None: ...
 
-    def refused(self, is_answered: bool) -> None:
+    def may_refuse(self) -> bool:
+        """May one more be answered that there is no room?"""
+
+    def refused(self) -> None:
         """There was no room, and the connection is paused: it is to go on later."""
 
+
+REFUSAL_WORK: Final = 50  # see `Broker.begin_turn`
 
 ShortFunction = Callable[[Any, bytes, int, int, int], int]
 
@@ -97,9 +102,11 @@ def _publish(
 
 
 def _refuse(meter: Meter, connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
-    is_answered = connection.protocol_version == MQTT_5 and bool(data[position] & 0x06)
+    is_acknowledged = connection.protocol_version == MQTT_5 and bool(data[position] & 0x06)
+    is_answered = is_acknowledged and meter.may_refuse()
     if is_answered and not refuse_for_quota(connection, data[position], data[body:stop]):
         return 0  # It came before, or is wrong: that is not the meter's to say.
     connection.pause(Pause.METERED)
-    meter.refused(is_answered)
+    meter.refused()
+    connection.broker.work += REFUSAL_WORK
     return stop if is_answered else WAITS

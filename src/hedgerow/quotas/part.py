@@ -107,7 +107,7 @@ class QuotasPart(Part):
                 account.charge(1, size, now)
             return 0.0
         self.exceeded += 1
-        return max(0.001, *(account.ready_at(False) - now for account in accounts))
+        return max(0.001, *(account.ready_at() - now for account in accounts))
 
     def reload(self, config: Config) -> Callable[[], None]:
         return partial(self._set, config.of(QuotasConfig))
