@@ -337,6 +337,7 @@ class Traffic:
         self._counts_bytes = counts_bytes
         self._mean_bytes = max(1, sum(each.delivered_bytes for each in devices) // len(devices))
         self._window_bytes = window * copies * self._mean_bytes
+        self._sends = [(each.send, each.packet, each.delivered_bytes * copies) for each in devices]
         self._quiet_s = quiet_s
         self._stall_s = stall_s
         self._next = 0
@@ -405,15 +406,24 @@ class Traffic:
         return device
 
     def _fill_window(self) -> bool:
-        """Send some; whether there is room for more."""
-        most = self.crowd.received_bytes + self._window_bytes
-        for _ in range(_BURST):
-            if self._due_bytes >= most:
-                return False
-            device = self._take_device()
-            self._due_bytes += device.delivered_bytes * self._copies
-            device.publish()
-        return True
+        """Send some; whether there is room for more. At QoS 0 no device waits for anything, and all that a
+        message costs here is its send."""
+        crowd, sends, position, due_bytes = self.crowd, self._sends, self._next, self._due_bytes
+        most = crowd.received_bytes + self._window_bytes
+        has_room = True
+        for sent in range(_BURST):
+            if due_bytes >= most:
+                crowd.sent += sent
+                has_room = False
+                break
+            send, packet, delivered_bytes = sends[position]
+            position = (position + 1) % len(sends)
+            send(packet)
+            due_bytes += delivered_bytes
+        else:
+            crowd.sent += _BURST
+        self._next, self._due_bytes = position, due_bytes
+        return has_room
 
     def _run(self, seconds: float, send: Callable[[], bool], poll_s: float = _POLL_S) -> Measured:
         """`send` is called turn by turn, and says whether it has more to send at once."""
