@@ -12,7 +12,15 @@ from hedgerow.bridges.io.files import read_bridge_files
 from hedgerow.bridges.options import OPTIONS as OF_BRIDGES
 from hedgerow.cli import main
 from hedgerow.cli.mosquitto.conversion import Converted, convert
-from hedgerow.cli.mosquitto.options import GENERAL, LISTENER, PREFIXES, READ_BY_HAND, Needless, Refused, Sets
+from hedgerow.cli.mosquitto.options import (
+    GENERAL,
+    LISTENER,
+    PREFIXES,
+    READ_BY_HAND,
+    Needless,
+    Sets,
+    Unsupported,
+)
 from hedgerow.errors import ConfigError
 from hedgerow.node.passwords import set_password
 from tests.cli.serving import Serving
@@ -58,13 +66,13 @@ def test_each_option(word: str, tmp_path: Path) -> None:
         assert values(read(tmp_path, f"{before}{word} {given}\n"))[fate.key] == expected
         return
     text = f"{before}{word} something\n"
-    if isinstance(fate, Refused) and fate.guards:
+    if isinstance(fate, Unsupported) and fate.guards:
         with pytest.raises(ConfigError, match=rf"mosquitto.conf:\d+: {word}: not supported"):
             read(tmp_path, text)
     else:
         ignored = [line for line in read(tmp_path, text).ignored if f": {word}: not honoured" in line]
         assert len(ignored) == (0 if isinstance(fate, Needless) else 1)
-    if isinstance(fate, Refused) and fate.unless is not None:
+    if isinstance(fate, Unsupported) and fate.unless is not None:
         assert read(tmp_path, f"{before}{word} {fate.unless}\n").ignored == []
 
 

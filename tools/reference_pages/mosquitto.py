@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hedgerow.bridges.options import HEDGEROW, OPTIONS
-from hedgerow.cli.mosquitto.options import GENERAL, LISTENER, READ_BY_HAND, Fate, Needless, Refused, Sets
+from hedgerow.cli.mosquitto.options import GENERAL, LISTENER, READ_BY_HAND, Fate, Needless, Sets, Unsupported
 from reference_pages.source import code, head, table
 
 NOT_OF_BRIDGES = {
@@ -42,7 +42,7 @@ def _fate(fate: Fate) -> tuple[str, str]:
             return "honoured", code(key)
         case Needless(why):
             return "needs nothing", why
-        case Refused(why, guards, unless):
+        case Unsupported(why, guards, unless):
             state = "refused: the node does not start" if guards else "not honoured"
             return state if unless is None else f"{state}, unless `{unless}`", why
 

@@ -78,6 +78,11 @@ COMMANDS: dict[str, Command] = {
     "sub": Command(
         "messages", "subscribe and print what arrives", "hedgerow sub mqtt://localhost 'farm/#' -v"
     ),
+    "rr": Command(
+        "messages",
+        "publish a request, and print the response",
+        "hedgerow rr -t farm/gate/open -e farm/gate/answer -m now",
+    ),
     "record": Command(
         "messages",
         "keep what a broker publishes in a journal",

@@ -76,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-p", "--port", type=whole(1, 65_535), help="port (1883, with TLS 8883)")
     add_login_arguments(add)
     add("--tls-use-os-certs", action="store_true", help="TLS with the system's authorities")
+    add("--capath", metavar="DIR", help="trust these authorities; switches TLS on")
+    add("--ciphers", metavar="LIST", help="of TLS 1.2, as OpenSSL names them; switches TLS on")
+    add("--tls-alpn", metavar="PROTOCOL", help="ask the server for this protocol; switches TLS on")
+    add("-A", "--bind", metavar="ADDRESS", help="connect from this address of this machine")
+    add("--proxy", metavar="URL", help="socks5h://[USER[:PASSWORD]@]HOST[:PORT]")
+    add("--unix", metavar="PATH", help="connect to a socket in the file system")
     add = parser.add_argument_group("multicast (multicast://, which needs no server)").add_argument
     # The long names are those of `hedgerow up`.
     add(
@@ -223,13 +229,17 @@ def take_url(words: list[str]) -> str | None:
     return None
 
 
+def _asks_for_tls(arguments: argparse.Namespace) -> bool:
+    return any((arguments.cafile, arguments.capath, arguments.cert, arguments.ciphers, arguments.tls_alpn))
+
+
 def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[BusUrl, str | None]:
     """The address, without the topic that mosquitto's URLs may have as their path."""
     if url is not None and arguments.url is not None:
         raise ConfigError(f"two URLs: {url} and -L")
     url = url or arguments.url
     if url is None:
-        tls = arguments.cafile or arguments.cert or arguments.tls_use_os_certs or arguments.port == 8883
+        tls = _asks_for_tls(arguments) or arguments.tls_use_os_certs or arguments.port == 8883
         where = authority(arguments.host or "localhost", arguments.port)
         return parse_url(f"{'mqtts' if tls else 'mqtt'}://{where}"), None
     if arguments.host is not None or arguments.port is not None:
@@ -238,7 +248,7 @@ def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[BusUr
     if arguments.key and address.scheme.name == "multicast":
         right = "for multicast it is --multicast-key FILE"
         raise ConfigError(f"--key is the private key of a TLS certificate; {right}")
-    if (arguments.cafile or arguments.cert or arguments.key) and not address.scheme.tls:
+    if (_asks_for_tls(arguments) or arguments.key) and not address.scheme.tls:
         secure = f"{address.scheme.name}s"
         hint = f"write {secure}://" if secure in SCHEMES else "there is none with it"
         raise ConfigError(f"{address.scheme.name}:// is without TLS; {hint}")
@@ -297,6 +307,12 @@ def _connect_arguments(arguments: argparse.Namespace, address: BusUrl) -> dict[s
         "cert_file": arguments.cert,
         "key_file": arguments.key,
         "insecure": arguments.insecure,
+        "ca_path": arguments.capath,
+        "ciphers": arguments.ciphers,
+        "alpn": arguments.tls_alpn,
+        "local_address": arguments.bind,
+        "proxy": arguments.proxy,
+        "unix_path": arguments.unix,
         "follow": arguments.follow,
         "follow_to": arguments.follow_to,
         "origin": arguments.origin,

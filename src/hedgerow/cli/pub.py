@@ -41,14 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     message = parser.add_argument_group("message")
     message.add_argument("-t", "--topic", type=topic_name, help="topic to publish to")
-    content = message.add_mutually_exclusive_group()
-    content.add_argument("-m", "--message", help="the message")
-    content.add_argument("-f", "--file", help="a file is the message")
+    content = add_content_arguments(message)
     content.add_argument("-l", "--stdin-line", action="store_true", help="each line of standard input is one")
-    content.add_argument(
-        "-s", "--stdin-file", action="store_true", help="all of standard input is the message"
-    )
-    content.add_argument("-n", "--null-message", action="store_true", help="an empty message")
     message.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="quality of service (0)")
     message.add_argument("-r", "--retain", action="store_true", help="keep the message for later subscribers")
     message.add_argument("--repeat", type=whole(1), default=1, metavar="N", help="publish N times")
@@ -62,6 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="QoS 1 and 2 on their way at once",
     )
     client_options.add_arguments(parser)
+
+
+def add_content_arguments(group: argparse._ArgumentGroup) -> argparse._MutuallyExclusiveGroup:
+    """What `read_payload` reads; one of them."""
+    content = group.add_mutually_exclusive_group()
+    content.add_argument("-m", "--message", help="the message")
+    content.add_argument("-f", "--file", help="a file is the message")
+    content.add_argument(
+        "-s", "--stdin-file", action="store_true", help="all of standard input is the message"
+    )
+    content.add_argument("-n", "--null-message", action="store_true", help="an empty message")
+    return content
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -89,7 +95,7 @@ def _content_is_missing(arguments: argparse.Namespace) -> bool:
 
 
 async def _publish(arguments: argparse.Namespace, target: Target, topic: str) -> int:
-    payload = None if arguments.stdin_line else await _read_payload(arguments)
+    payload = None if arguments.stdin_line else await read_payload(arguments)
     async with hedgerow.connect(target.url, **target.arguments) as bus:
         publisher = _Publisher(bus, arguments, target, topic)
         if payload is None:
@@ -103,7 +109,7 @@ async def _publish(arguments: argparse.Namespace, target: Target, topic: str) ->
         return await publisher.finish()
 
 
-async def _read_payload(arguments: argparse.Namespace) -> bytes:
+async def read_payload(arguments: argparse.Namespace) -> bytes:
     if arguments.message is not None:
         return os.fsencode(arguments.message)
     if arguments.file is not None:

@@ -102,6 +102,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-W", dest="timeout", type=positive(), metavar="S", help="end after S seconds, with status 27"
     )
     end.add_argument("-E", dest="only_subscribe", action="store_true", help="end when subscribed")
+    shape = add_output_arguments(parser)
+    shape.add_argument(
+        "--journal", metavar="DIR", help="keep what arrives in a journal too, for the pipeline's `quality`"
+    )
+    client_options.add_arguments(parser)
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """How a `Printer` prints."""
     shape = parser.add_argument_group("output")
     shape.add_argument("-v", "--verbose", action="store_true", help="print the topic too")
     shape.add_argument("-F", dest="format", metavar="FORMAT", help="print in this format; see below")
@@ -111,10 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shape.add_argument(
         "--raw", action="store_true", help="on a terminal too, print control characters as they came"
     )
-    shape.add_argument(
-        "--journal", metavar="DIR", help="keep what arrives in a journal too, for the pipeline's `quality`"
-    )
-    client_options.add_arguments(parser)
+    return shape
 
 
 def run(arguments: argparse.Namespace) -> int:

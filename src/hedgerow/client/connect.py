@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from hedgerow.client.bus import Bus
-from hedgerow.client.options import BusOptions, DriverOptions, TlsOptions
+from hedgerow.client.options import BusOptions, DriverOptions, ServerRoute, TlsOptions
+from hedgerow.client.socks import parse_proxy
 from hedgerow.client.transport import StateChange, Transport
 from hedgerow.client.urls import parse_url, read_host
 from hedgerow.errors import ConfigError
@@ -73,6 +74,12 @@ def connect(
     cert_file: FilePath | None = None,
     key_file: FilePath | None = None,
     insecure: bool = False,
+    ca_path: FilePath | None = None,
+    ciphers: str | None = None,
+    alpn: str | None = None,
+    local_address: str | None = None,
+    proxy: str | None = None,
+    unix_path: FilePath | None = None,
     reconnect: bool = True,
     keep_trying: bool = False,
     reconnect_delay: tuple[float, float] = (0.5, 60.0),
@@ -116,7 +123,16 @@ def connect(
     tls                  an `ssl.SSLContext`, used as it is; the other options make one
     ca_file              authorities to trust, PEM. None: the system's
     cert_file, key_file  the client's certificate and its private key, PEM
-    insecure             do not check the host name; without `ca_file`, check nothing
+    ca_path              a folder of authorities, by the names that `openssl rehash` gives them
+    insecure             do not check the host name; without `ca_file` and `ca_path`, check nothing
+    ciphers              of TLS 1.2, as OpenSSL names them
+    alpn                 the protocol that the server is asked for, such as "mqtt"
+
+    Another way to the server:
+
+    local_address        the address of this machine to connect from
+    proxy                socks5h://[USER[:PASSWORD]@]HOST[:PORT]
+    unix_path            a socket in the file system; the URL's host is the one that TLS checks
 
     Lost links:
 
@@ -175,7 +191,8 @@ def connect(
     driver_options = DriverOptions(
         connect_options,
         version_may_fall=version is None and origin is None,
-        tls=_make_tls(tls, ca_file, cert_file, key_file, insecure),
+        tls=_make_tls(tls, ca_file, cert_file, key_file, insecure, ca_path, ciphers, alpn),
+        route=_make_route(local_address, proxy, unix_path),
         reconnect=reconnect,
         keep_trying=keep_trying,
         first_delay_s=reconnect_delay[0],
@@ -198,18 +215,31 @@ def _make_tls(
     cert_file: FilePath | None,
     key_file: FilePath | None,
     insecure: bool,
+    ca_path: FilePath | None,
+    ciphers: str | None,
+    alpn: str | None,
 ) -> TlsOptions:
-    ca, certificate, key = (
-        None if each is None else os.fspath(each) for each in (ca_file, cert_file, key_file)
+    ca, certificate, key, folder = (
+        None if each is None else os.fspath(each) for each in (ca_file, cert_file, key_file, ca_path)
     )
-    options = TlsOptions(ca, certificate, key, insecure)
+    options = TlsOptions(ca, certificate, key, insecure, ca_path=folder, ciphers=ciphers, alpn=alpn)
     if context is None:
         return options
     if options != TlsOptions():
         raise ConfigError(
-            "tls is used as it is: set in it what ca_file, cert_file, key_file and insecure say"
+            "tls is used as it is: set in it what ca_file, cert_file, key_file and other options of TLS say"
         )
     return TlsOptions(context=context)
+
+
+def _make_route(local_address: str | None, proxy: str | None, unix_path: FilePath | None) -> ServerRoute:
+    if unix_path is not None and (local_address or proxy):
+        raise ConfigError("unix_path: a path is reached without local_address and proxy")
+    return ServerRoute(
+        local_address,
+        None if proxy is None else parse_proxy(proxy),
+        None if unix_path is None else os.fspath(unix_path),
+    )
 
 
 def _check_ids(origin: str | None, epoch: int | None, version: int | None) -> None:

@@ -235,7 +235,9 @@ class ClientDriver:
         version, *older = versions
         while True:
             options.version = version
-            outcome = await line.attempt(address, self._tls, self._options.dial_timeout_s)
+            outcome = await line.attempt(
+                address, self._tls, self._options.dial_timeout_s, self._options.route
+            )
             if not older or not self._may_be_older(line, outcome):
                 break
             version = older.pop(0)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from hedgerow.client.dial import dial
 from hedgerow.client.link import ClientLink
+from hedgerow.client.options import ServerRoute
 from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.client.client import Client, ClientState
@@ -52,12 +53,14 @@ class Line:
 
     # From a connection's begin to its end.
 
-    async def attempt(self, address: BusUrl, tls: ssl.SSLContext | None, timeout_s: float) -> Outcome:
+    async def attempt(
+        self, address: BusUrl, tls: ssl.SSLContext | None, timeout_s: float, route: ServerRoute
+    ) -> Outcome:
         """Open a link and connect. What became of it; ConnectError when there is no link."""
         self._outcome = self._loop.create_future()
         self.ended = self._loop.create_future()
         self.address = address
-        link = await dial(address, tls, timeout_s, self._receive)
+        link = await dial(address, tls, timeout_s, self._receive, route)
         self._link = link
         link.closed.add_done_callback(lambda closed: self._link_lost(link, closed.result()))
         self._reading = True

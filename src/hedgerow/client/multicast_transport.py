@@ -42,6 +42,7 @@ LACKING = {
     "tls": "TLS; a key file (?key=FILE) encrypts",
     "properties": "properties of CONNECT",
     "origin": "ids of an origin: each member gives its own",
+    "route": "way to it: a bind address, a proxy or a path",
 }
 
 

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from hedgerow.client.socks import Proxy
 from hedgerow.client.transport import StateChange
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.client.events import ConnectOptions
@@ -25,22 +26,27 @@ class TlsOptions:
     """Do not check that the certificate is that of the host; without `ca_file` check nothing at all."""
     context: ssl.SSLContext | None = None
     """Used as it is, in the place of all others."""
+    ca_path: str | None = None
+    """A folder of authorities, by the names that `openssl rehash` gives them."""
+    ciphers: str | None = None
+    """Of TLS 1.2, as OpenSSL names them."""
+    alpn: str | None = None
 
     @property
     def needs_tls(self) -> bool:
         """Would it be a mistake to connect without TLS?"""
-        return bool(self.ca_file or self.cert_file or self.key_file or self.context)
+        return self != TlsOptions(insecure=self.insecure)
 
     def make_context(self) -> ssl.SSLContext:
         if self.context is not None:
             return self.context
         try:
-            context = client_context(self.ca_file)
+            context = client_context(self.ca_file, self.ca_path)
         except ConfigError as error:
             raise ConfigError(f"CA file {error}") from None
         if self.insecure:
             context.check_hostname = False
-            if self.ca_file is None:
+            if self.ca_file is None and self.ca_path is None:
                 context.verify_mode = ssl.CERT_NONE
         if self.cert_file is not None:
             try:
@@ -49,7 +55,25 @@ class TlsOptions:
                 raise ConfigError(f"client certificate {error}") from None
         elif self.key_file is not None:
             raise ConfigError(f"client key {self.key_file} is of no use without its certificate")
+        if self.ciphers is not None:
+            try:
+                context.set_ciphers(self.ciphers)
+            except ssl.SSLError:
+                raise ConfigError(f"ciphers {self.ciphers}: OpenSSL knows none of them") from None
+        if self.alpn is not None:
+            context.set_alpn_protocols([self.alpn])
         return context
+
+
+@dataclass(slots=True, frozen=True)
+class ServerRoute:
+    """By what way a server is reached."""
+
+    local_address: str | None = None
+    """The address of this machine to connect from."""
+    proxy: Proxy | None = None
+    unix_path: str | None = None
+    """A socket in the file system, in the place of host and port."""
 
 
 @dataclass(slots=True)
@@ -60,6 +84,7 @@ class DriverOptions:
     version_may_fall: bool = True
     """Speak MQTT 3.1.1 with a server that refuses MQTT 5."""
     tls: TlsOptions = field(default_factory=TlsOptions)
+    route: ServerRoute = field(default_factory=ServerRoute)
     reconnect: bool = True
     keep_trying: bool = False
     """Wait for the first connection too, as for those after it."""
@@ -95,6 +120,7 @@ class BusOptions:
             "tls": self.driver.tls != TlsOptions(),
             "properties": bool(connect.properties),
             "origin": connect.origin is not None,
+            "route": self.driver.route != ServerRoute(),
         }
         for what, is_asked_for in asked.items():
             if is_asked_for:

@@ -52,6 +52,7 @@ LACKING = {
     "tls": "TLS",
     "properties": "MQTT properties",
     "origin": "ids",
+    "route": "bind address, proxy or path",
 }
 
 

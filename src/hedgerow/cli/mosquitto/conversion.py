@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.bridges.options import OPTIONS
-from hedgerow.cli.mosquitto.lines import Line, read_lines
+from hedgerow.cli.mosquitto.lines import OptionLine, read_lines
 from hedgerow.cli.mosquitto.options import (
     GENERAL,
     LISTENER,
     READ_BY_HAND,
     Fate,
     Needless,
-    Refused,
     Sets,
+    Unsupported,
     fate_of,
     flag,
     number,
@@ -51,10 +51,10 @@ SEVERITY = ("debug", "info", "warning", "error")
 
 @dataclass
 class _Listener:
-    line: Line | None
+    line: OptionLine | None
     port: int = LOCAL_PORT
     host: str | None = None
-    options: dict[str, Line] = field(default_factory=dict)
+    options: dict[str, OptionLine] = field(default_factory=dict)
 
     def value(self, word: str) -> str | None:
         return self.options[word].value if word in self.options else None
@@ -93,9 +93,9 @@ def convert(file: Path) -> Converted:
     return result
 
 
-def _sort(lines: Iterable[Line], result: Converted) -> tuple[dict[str, Line], list[_Listener]]:
+def _sort(lines: Iterable[OptionLine], result: Converted) -> tuple[dict[str, OptionLine], list[_Listener]]:
     """General options, and the listeners with theirs. Sections of bridges go into the result."""
-    general: dict[str, Line] = {}
+    general: dict[str, OptionLine] = {}
     default = _Listener(None)
     listeners = [default]
     is_in_bridge = per_listener = False
@@ -124,13 +124,13 @@ def _sort(lines: Iterable[Line], result: Converted) -> tuple[dict[str, Line], li
     return general, listeners
 
 
-def _nearest(line: Line, is_in_bridge: bool) -> str:
+def _nearest(line: OptionLine, is_in_bridge: bool) -> str:
     known = [*GENERAL, *LISTENER, *READ_BY_HAND, *(OF_BRIDGES if is_in_bridge else ())]
     near = difflib.get_close_matches(line.word, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _read_listener(line: Line) -> _Listener:
+def _read_listener(line: OptionLine) -> _Listener:
     port, _, host = line.value.partition(" ")
     host = host.strip()
     if port == "0" or host.startswith("/"):
@@ -138,27 +138,27 @@ def _read_listener(line: Line) -> _Listener:
     return _Listener(line, _number(line, port), host or None)
 
 
-def _number(line: Line, value: str) -> int:
+def _number(line: OptionLine, value: str) -> int:
     try:
         return number(value)
     except ConfigError as error:
         raise ConfigError(f"{line.where}: {error}") from None
 
 
-def _read(line: Line, read: Any) -> Any:
+def _read(line: OptionLine, read: Any) -> Any:
     try:
         return read(line.value)
     except ConfigError as error:
         raise ConfigError(f"{line.where}: {error}") from None
 
 
-def _take(result: Converted, line: Line, fate: Fate | None, base: Path) -> None:
+def _take(result: Converted, line: OptionLine, fate: Fate | None, base: Path) -> None:
     match fate:
         case Sets(key, read):
             value = _read(line, read)
             if value is not None:
                 result.written[key] = Written(value, line.where, base)
-        case Refused(why, guards, unless):
+        case Unsupported(why, guards, unless):
             if line.value == unless:
                 return
             if guards:
@@ -168,7 +168,7 @@ def _take(result: Converted, line: Line, fate: Fate | None, base: Path) -> None:
             pass
 
 
-def _take_logging(result: Converted, general: dict[str, Line], base: Path) -> None:
+def _take_logging(result: Converted, general: dict[str, OptionLine], base: Path) -> None:
     types = [line for line in general.values() if line.word == "log_type"]
     for line in types:
         if line.value not in LEVELS:
@@ -181,7 +181,7 @@ def _take_logging(result: Converted, general: dict[str, Line], base: Path) -> No
             result.ignored.append(f"{line.where} {line.value}: not honoured: the log goes to standard error")
 
 
-def _take_persistence(result: Converted, general: dict[str, Line], base: Path) -> None:
+def _take_persistence(result: Converted, general: dict[str, OptionLine], base: Path) -> None:
     line = general.get("persistence")
     if line is None or not _read(line, flag):
         return
@@ -211,7 +211,7 @@ def _take_listeners(result: Converted, listeners: list[_Listener], base: Path) -
         result.written["tls.client_ca"] = Written(authorities.value, authorities.where, base)
 
 
-def _agreed(listeners: list[_Listener], word: str) -> Line | None:
+def _agreed(listeners: list[_Listener], word: str) -> OptionLine | None:
     """The option, which all listeners must have with one value. Raises ConfigError."""
     lines = [each.options.get(word) for each in listeners]
     given = [line for line in lines if line is not None]

@@ -12,7 +12,7 @@ from hedgerow.node.values import read_utf8
 MAX_DEPTH = 10  # as Mosquitto, which counts files that include each other
 
 
-class Line(NamedTuple):
+class OptionLine(NamedTuple):
     file: Path
     number: int
     word: str
@@ -24,7 +24,7 @@ class Line(NamedTuple):
         return f"{self.file}:{self.number}: {self.word}"
 
 
-def read_lines(file: Path, depth: int = 0) -> Iterator[Line]:
+def read_lines(file: Path, depth: int = 0) -> Iterator[OptionLine]:
     """Every option, with those of an `include_dir` where that stands. Raises ConfigError."""
     if depth > MAX_DEPTH:
         raise ConfigError(f"{file}: files include each other more than {MAX_DEPTH} levels deep")
@@ -33,7 +33,7 @@ def read_lines(file: Path, depth: int = 0) -> Iterator[Line]:
         if not text or text.startswith("#"):
             continue
         word, _, value = text.partition(" ")
-        line = Line(file, number, word, value.strip())
+        line = OptionLine(file, number, word, value.strip())
         if word == "include_dir":
             for included in _files_of(line):
                 yield from read_lines(included, depth + 1)
@@ -41,7 +41,7 @@ def read_lines(file: Path, depth: int = 0) -> Iterator[Line]:
             yield line
 
 
-def _files_of(line: Line) -> list[Path]:
+def _files_of(line: OptionLine) -> list[Path]:
     folder = line.file.parent / line.value
     if not folder.is_dir():
         raise ConfigError(f"{line.where}: {folder} is not a directory")

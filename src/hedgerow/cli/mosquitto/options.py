@@ -1,9 +1,9 @@
 """Every option of Mosquitto 2.0 and what becomes of it: `OPTIONS`, in the order of its manual.
 
 An option sets a key of ours (`Sets`), changes nothing because a node does that anyway (`Needless`), or is
-refused with the reason (`Refused`). One that is refused and was to keep somebody out guards: a node that went
-on without it would be more open than the file says, so it does not start. The options of a bridge are not
-here: a connection section is a bridge's file as it stands.
+refused with the reason (`Unsupported`). Some of those were to keep somebody out (`guards`): a node without
+one would be more open than the file says, so it does not start. The options of a bridge are not here: a
+connection section is a bridge's file as it stands.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Needless(NamedTuple):
     why: str
 
 
-class Refused(NamedTuple):
+class Unsupported(NamedTuple):
     why: str
     guards: bool = False
     unless: str | None = None
     """The value with which it asks for nothing."""
 
 
-Fate = Sets | Needless | Refused
+Fate = Sets | Needless | Unsupported
 
 
 # Readers
@@ -89,65 +89,67 @@ GENERAL: Mapping[str, Fate] = {
     "allow_anonymous": Sets("access.anonymous", flag),
     "allow_duplicate_messages": Needless("Mosquitto 2 ignores it too"),
     "allow_zero_length_clientid": Sets("access.empty_client_ids", flag),
-    "auto_id_prefix": Refused("a node gives identifiers of its own form"),
+    "auto_id_prefix": Unsupported("a node gives identifiers of its own form"),
     "autosave_interval": Needless(STORED_AT_ONCE),
     "autosave_on_changes": Needless(STORED_AT_ONCE),
-    "check_retain_source": Refused(
+    "check_retain_source": Unsupported(
         "retained messages stay when their publisher loses the right to write there", unless="false"
     ),
-    "clientid_prefixes": Refused("use users and an ACL", guards=True),
-    "connection_messages": Refused("connections are logged at the level info", unless="true"),
+    "clientid_prefixes": Unsupported("use users and an ACL", guards=True),
+    "connection_messages": Unsupported("connections are logged at the level info", unless="true"),
     "log_facility": Needless("the log goes to standard error, where the service manager takes it"),
-    "log_timestamp": Refused("each line has its time", unless="true"),
-    "log_timestamp_format": Refused("times are written as ISO 8601 has them"),
-    "max_inflight_bytes": Refused("give max_inflight_messages, and max_queued_bytes, which counts these too"),
+    "log_timestamp": Unsupported("each line has its time", unless="true"),
+    "log_timestamp_format": Unsupported("times are written as ISO 8601 has them"),
+    "max_inflight_bytes": Unsupported(
+        "give max_inflight_messages, and max_queued_bytes, which counts these too"
+    ),
     "max_inflight_messages": Sets("limits.in_flight", bound(MAX_COUNT)),
     "max_keepalive": Sets("limits.keep_alive_s", bound(MAX_COUNT)),
     "max_packet_size": Sets("limits.packet_bytes", bound(MAX_PACKET_BYTES)),
     "max_queued_bytes": Sets("limits.queue_bytes", bound(UNSET)),
     "max_queued_messages": Sets("limits.queue_messages", bound(UNSET)),
-    "memory_limit": Refused("each table has a bound of its own: the keys of [limits]", unless="0"),
-    "message_size_limit": Refused("give max_packet_size, which clients are told of", unless="0"),
+    "memory_limit": Unsupported("each table has a bound of its own: the keys of [limits]", unless="0"),
+    "message_size_limit": Unsupported("give max_packet_size, which clients are told of", unless="0"),
     "password_file": Sets("access.passwords", text),
     "persistence_file": Needless(STORED_AT_ONCE),
     "persistent_client_expiration": Sets("limits.session_expiry_s", expiry),
-    "pid_file": Refused("a service manager knows the process by itself"),
-    "psk_file": Refused(PSK, guards=True),
-    "plugin": Refused(IN_C, guards=True),
-    "auth_plugin": Refused(IN_C, guards=True),
+    "pid_file": Unsupported("a service manager knows the process by itself"),
+    "psk_file": Unsupported(PSK, guards=True),
+    "plugin": Unsupported(IN_C, guards=True),
+    "auth_plugin": Unsupported(IN_C, guards=True),
     "auth_plugin_deny_special_chars": Needless("without auth_plugin it means nothing"),
-    "queue_qos0_messages": Refused("QoS 0 does not wait for clients that are away", unless="false"),
+    "queue_qos0_messages": Unsupported("QoS 0 does not wait for clients that are away", unless="false"),
     "retain_available": Sets("access.retain_available", flag),
     "set_tcp_nodelay": Needless("connections never wait for more to send"),
     "sys_interval": Sets("sys.interval", number),
-    "upgrade_outgoing_qos": Refused("a message keeps the QoS of its publisher", unless="false"),
+    "upgrade_outgoing_qos": Unsupported("a message keeps the QoS of its publisher", unless="false"),
     "user": Needless("a node runs as whoever starts it: `User=` of its unit"),
     "websockets_headers_size": Needless("headers have a bound of 8 KiB"),
     "websockets_log_level": Needless("WebSocket is ours, and logs as the rest does"),
 }
 
 LISTENER: Mapping[str, Fate] = {
-    "bind_interface": Refused("give the interface's address to listener", guards=True),
-    "http_dir": Refused("a node serves no files; its dashboard is at --http"),
+    "bind_interface": Unsupported("give the interface's address to listener", guards=True),
+    "http_dir": Unsupported("a node serves no files; its dashboard is at --http"),
     "max_connections": Sets("limits.connections", bound(UNSET)),
     "max_qos": Sets("access.maximum_qos", number),
     "max_topic_alias": Sets("limits.topic_alias_maximum", number),
-    "mount_point": Refused("a listener cannot have topics of its own; use an ACL", guards=True),
-    "use_username_as_clientid": Refused("use an ACL with %c or %u", guards=True, unless="false"),
+    "mount_point": Unsupported("a listener cannot have topics of its own; use an ACL", guards=True),
+    "use_username_as_clientid": Unsupported("use an ACL with %c or %u", guards=True, unless="false"),
     # Of its TLS.
-    "capath": Refused("give one file: cafile"),
+    "capath": Unsupported("give one file: cafile"),
     "certfile": Sets("tls.certificate", text),
     "keyfile": Sets("tls.key", text),
-    "ciphers": Refused("TLS takes the ciphers that Python holds to be safe"),
-    "ciphers_tls1.3": Refused("TLS takes the ciphers that Python holds to be safe"),
+    "ciphers": Unsupported("TLS takes the ciphers that Python holds to be safe"),
+    "ciphers_tls1.3": Unsupported("TLS takes the ciphers that Python holds to be safe"),
     "crlfile": Sets("tls.crl_file", text),
     "dhparamfile": Needless("keys are agreed on by elliptic curves"),
-    "psk_hint": Refused(PSK, guards=True),
+    "psk_hint": Unsupported(PSK, guards=True),
     "require_certificate": Sets("tls.require_client_certificate", flag),
-    "tls_engine": Refused(OWN_BINARY),
-    "tls_engine_kpass_sha1": Refused(OWN_BINARY),
-    "tls_keyform": Refused(OWN_BINARY, unless="pem"),
-    "tls_version": Refused(
+    "tls_engine": Unsupported(OWN_BINARY),
+    "tls_engine_kpass_sha1": Unsupported(OWN_BINARY),
+    "tls_keyform": Unsupported(OWN_BINARY, unless="pem"),
+    "tls_version": Unsupported(
         "TLS 1.2 and later are served; there is no key for 1.3 alone", guards=True, unless="tlsv1.2"
     ),
     "use_identity_as_username": Sets("tls.use_identity_as_username", flag),
