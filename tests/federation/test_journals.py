@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import hedgerow
 from hedgerow.client.urls import parse_url
 from hedgerow.federation.config import FederationConfig
 from hedgerow.federation.part import FederationPart
@@ -19,7 +20,7 @@ from hedgerow.node.server import Server
 from tests.faults.federated import linked, mosquittos, sidecar, url_at
 from tests.journal.plain import read_plain
 from tests.node.peers import connected, part_of, port_of, running
-from tests.waiting import until
+from tests.waiting import take, until
 
 COUNT = 500
 PAIR, LINE = pytest.param("ab", id="a pair"), pytest.param("abc", id="a line")
@@ -84,6 +85,20 @@ async def test_what_is_published_at_the_other_end_is_in_the_journal_once(names: 
                 session.ledger for _, session in part_of(node, FederationPart).machine.neighbour_sessions()
             ]
             assert sum(ledger.published for ledger in ledgers if ledger is not None) == len(sent)
+
+
+async def test_a_replay_has_what_was_published_at_another_node(tmp_path: Path) -> None:
+    """And goes on with it: nobody but the replay wants it at the node with the journal, which has `local`."""
+    journal = JournalConfig(("x/#",), tmp_path / "journal", is_local=True)
+    async with line_of("ab", journal) as (first, last):
+        async with hedgerow.connect(f"mqtt://127.0.0.1:{port_of(last)}") as bus:
+            await bus.publish("x", b"at the journal's", qos=1)
+            async with bus.subscribe("x/#", since="all", qos=1) as messages:
+                await until(lambda: filters_for_others(first) == {"x/#"}, "the replay's interest")
+                await publish(port_of(first), "x/y", 2)
+                found = await take(messages, 3)
+        assert [message.payload for message in found] == [b"at the journal's", b"x/y 0", b"x/y 1"]
+        await until(lambda: not filters_for_others(first), "the end of it")
 
 
 async def test_a_local_journal_attracts_nothing(tmp_path: Path) -> None:

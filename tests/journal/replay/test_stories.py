@@ -1,7 +1,7 @@
 """Whatever is lost, and whenever: a replay of a kept session misses nothing, and at QoS 2 repeats nothing.
 
-The journal grows while the client's connection is lost, the store commits late, and the broker
-crashes: before a batch is taken, while it is written, and between the commit and the acknowledgement.
+The journal grows while the client's connection is lost, the store commits late, the disk is full, and the
+broker crashes: before a batch is taken, while it is written, and between the commit and the acknowledgement.
 """
 
 from __future__ import annotations
@@ -69,6 +69,9 @@ class ReplayStory:
         self.world.commit()
         self.world.settle()
 
+    def disk(self, has_room: bool) -> None:
+        self.world.broker.set_disk_room(has_room)
+
     def crash(self, writes: bool) -> None:
         if writes:
             self.world.take_changes()
@@ -79,6 +82,7 @@ class ReplayStory:
 
     def quiesce(self) -> None:
         self.world.commits = True
+        self.disk(True)
         for client in self.clients:
             client.connect()
         self.record(1, 2)
@@ -111,6 +115,7 @@ STEPS = st.one_of(
     st.tuples(st.just("commit")),
     st.tuples(st.just("commit")),
     st.tuples(st.just("take")),
+    st.tuples(st.just("disk"), st.booleans()),
     st.tuples(st.just("lose"), CLIENT),
     st.tuples(st.just("connect"), CLIENT, st.integers(1, 8)),
     st.tuples(st.just("crash"), st.booleans()),
