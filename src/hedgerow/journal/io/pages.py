@@ -34,6 +34,7 @@ PAGE_BYTES = 1024 * 1024
 KEPT_BYTES = 16 * 1024 * 1024
 KEPT_PAGES = 32
 RETRY_S = 1.0  # after what cannot be read at present
+LOOKED_BACK = 4_194_304  # positions, for the last so many that a client asks for: a second of a thread
 STEP_BACK = 4_096  # positions that are looked through at first for the last so many of a filter
 
 
@@ -44,7 +45,9 @@ class JournalPages:
         self._journal = journal
         self._on_read = on_read
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, "hedgerow-replay")
+        self._reader = ThreadPoolExecutor(1, "hedgerow-replay")
+        # Looking for the last of a rare topic takes a second: no page waits behind it.
+        self._finder = ThreadPoolExecutor(1, "hedgerow-replay-find")
         self._pages: deque[Page] = deque()  # the one used last is the last
         self._kept_bytes = 0
         self._reading: set[int] = set()
@@ -68,7 +71,7 @@ class JournalPages:
         if position not in self._reading:
             self._reading.add(position)
             end = self.end_position
-            self._ask(lambda: read_page(self._directory, position, end), self._read, position)
+            self._ask(self._reader, lambda: read_page(self._directory, position, end), self._read, position)
         return None
 
     def find(self, start: Start, topic_filter: str, found: Callable[[int], None]) -> None:
@@ -77,17 +80,27 @@ class JournalPages:
         def was_found(position: int | None, _: int) -> None:
             found(end if position is None else position)
 
-        self._ask(lambda: find_position(self._directory, start, (topic_filter,), end), was_found, 0)
+        def find() -> int:
+            return find_position(self._directory, start, (topic_filter,), end, LOOKED_BACK)
+
+        self._ask(self._finder, find, was_found, 0)
 
     def close(self) -> None:
         self._is_closed = True
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        for thread in self._reader, self._finder:
+            thread.shutdown(wait=True, cancel_futures=True)
 
     @property
     def _directory(self) -> Path:
         return self._journal.writer.directory
 
-    def _ask(self, read: Callable[[], T], done: Callable[[T | None, int], None], position: int) -> None:
+    def _ask(
+        self,
+        thread: ThreadPoolExecutor,
+        read: Callable[[], T],
+        done: Callable[[T | None, int], None],
+        position: int,
+    ) -> None:
         def run() -> None:
             answer: T | None = None
             try:
@@ -103,7 +116,7 @@ class JournalPages:
             done(answer, position)
             self._on_read()
 
-        self._thread.submit(run)
+        thread.submit(run)
 
     def _read(self, page: Page | None, position: int) -> None:
         if page is None:
@@ -144,12 +157,19 @@ def read_page(directory: Path, position: int, end: int) -> Page:
     return Page(position, reached, frames, lost, size)
 
 
-def find_position(directory: Path, start: Start, topic_filters: Sequence[str], end: int) -> int:
-    """Where it begins, within what is there; the last so many are of those that match one of the filters."""
+def find_position(
+    directory: Path, start: Start, topic_filters: Sequence[str], end: int, looked_back: int | None = None
+) -> int:
+    """Where it begins, within what is there; the last so many are of those that match one of the filters.
+
+    `looked_back`: through so many positions at most, for these.
+    """
     if start.kind == TIME:
         return first_since(directory, round(start.number * 1e6), end)
     first = next((segment.first_position for segment in segments(directory)), end)
     if start.kind == LAST:
+        if looked_back is not None:
+            first = max(first, end - looked_back)
         return _last_matching(directory, int(start.number), topic_filters, min(first, end), end)
     return max(min(first, end), min(int(start.number), end))
 
