@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.message import MessageId
+from hedgerow.bridges.sealed_ids import read_sealed
+from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import Connack, Packet, Pingresp, Puback, Publish
 from tests.bridges.harness import Network, Node, balance
 
@@ -66,6 +67,39 @@ def test_a_run_that_was_not_acknowledged_is_sent_again(
     network.advance(0.6)
     again += scripts[1].take()
     assert numbers(again) == list(range(4, 10))
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_at_a_foreign_broker_a_run_is_proved_as_its_messages_are(
+    network: Network, north: Node, qos: int
+) -> None:
+    """By which way they leave, as they come or behind others, is nothing that a node there could know of."""
+    scripts = network.script("far")
+    bridge = north.bridge("# out 1 a/ b/", address="far", notifications=False)
+    scripts[0].accept()
+    network.advance(0.6)  # Nobody else is there.
+    scripts[0].take()
+    client, far = north.connect("client"), bridge.connection
+    assert far is not None
+    assert far.foreign is not None
+    sizes = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 300, 1, 1]
+    packets = [
+        Publish("a/t", b"%d" % number * size, qos, packet_id=qos * (number + 1))
+        for number, size in enumerate(sizes)
+    ]
+    client.send(*packets)  # The digits of their ids become more on the way.
+    if qos:
+        far.set_congested(True, north.now)
+        client.send(*packets)
+        far.set_congested(False, north.now)
+        north.settle()
+    sent = [each for each in scripts[0].take() if isinstance(each, Publish) and each.topic == "b/t"]
+    assert len(sent) == len(packets) * (1 + qos)
+    for each in sent:
+        message = Message(each.topic, each.payload, each.qos, False, each.properties)
+        assert read_sealed(message, "a/t", bridge.key, north.now, far.foreign)
+        assert message.id is not None
+    assert far.foreign.forged_ids == 0
 
 
 def test_who_comes_to_a_foreign_broker_later_is_told_of_a_run(network: Network, north: Node) -> None:

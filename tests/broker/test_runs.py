@@ -391,6 +391,23 @@ def test_a_run_stays_behind_what_waits() -> None:
     assert [int(payload) for payload in payloads(reader.take())] == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.parametrize("kind", ["mqtt 3", "mqtt 5", "peer", "kept"])
+def test_what_waited_leaves_in_one_piece_but_for_what_is_unusual(kind: str) -> None:
+    world = World(durable=kind == "kept")
+    clients, publisher = prepare(world, [kind], "mqtt 5")
+    reader = clients[kind]
+    reader.set_congested(True)
+    unusual = [
+        replace(numbered(1, first=11)[0], properties={"content_type": "text"}),
+        replace(numbered(1, first=12)[0], qos=2),
+        *numbered(1, "u", first=13),
+    ]
+    publisher.send(*numbered(10), *unusual, *numbered(10, first=14))
+    reader.set_congested(False)
+    assert [int(each) for each in payloads(reader.take())] == [*range(1, 13), *range(14, 24)]
+    assert [each for each in run_sizes(reader) if each > 1] == [10, 10]
+
+
 def test_a_run_has_no_more_room_than_its_messages() -> None:
     world = World(Limits(queue_bytes=500))
     clients, publisher = prepare(world, ["mqtt 5"], "mqtt 5")

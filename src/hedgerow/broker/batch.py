@@ -92,6 +92,17 @@ class Batch:
             batch.sequences = (message.id.sequence,)
         return batch
 
+    @classmethod
+    def of_messages(cls, publisher: Publisher | None, messages: list[Message]) -> Batch:
+        """Messages without properties: of one topic and QoS, and with ids of one life, or all without."""
+        first = messages[0]
+        batch = cls(first.topic, publisher, first.qos, [each.payload for each in messages], len(messages))
+        batch._messages = messages
+        if first.id is not None:
+            batch.origin, batch.epoch, _ = first.id
+            batch.sequences = [each.id.sequence for each in messages if each.id is not None]
+        return batch
+
     def identify(self, origin: str, epoch: int, first_sequence: int) -> None:
         """Give ids to messages that came without."""
         self.origin, self.epoch = origin, epoch

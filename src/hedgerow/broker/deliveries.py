@@ -16,6 +16,7 @@ from hedgerow.broker.durability import MAX_UNWRITTEN_BYTES
 from hedgerow.broker.events import DeliveriesDropped, MessageSetAside, ShareExceeded
 from hedgerow.broker.log_reading import PAGE_MESSAGES, read_page, unloaded
 from hedgerow.broker.needed import MAX_POSITION
+from hedgerow.broker.sending_runs import pump_run
 from hedgerow.broker.session import DELIVERY_BYTES, Channel, Session
 from hedgerow.broker.stored import Chunk, Run
 from hedgerow.message import Message, Properties
@@ -359,6 +360,7 @@ def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int
         budget = _resend(broker, connection, session, outbox, budget)
         if connection.resending and budget > 0:
             return budget
+    waited = broker.now - WAITED_S if session.role.gives_ids else 0.0
     while outbox is not None and not connection.congested and budget > 0:
         if not outbox.queue and (outbox.is_full or not load(broker, session, outbox)):
             break
@@ -371,6 +373,10 @@ def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int
         if connection.told and outbox.queue[0].message.id in connection.told:
             _pass_over(broker, session, outbox.drop_oldest())
             budget -= PUMPED_BYTES
+            continue
+        count, size = pump_run(broker, connection, session, outbox, budget, waited)
+        if count:
+            budget -= PUMPED_BYTES * count + size
             continue
         delivery = outbox.take()
         if delivery is None:

@@ -11,7 +11,6 @@ messages of a batch one by one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 
 from hedgerow.broker.batch import MAX_ID_BYTES, Batch, encode_plain
 from hedgerow.broker.core import TURN_WORK, BrokerCore
@@ -28,16 +27,14 @@ from hedgerow.broker.recipients import Recipient, SharedGroup
 from hedgerow.broker.rest import deliver_in_turns
 from hedgerow.broker.retaining import may_have_forgotten, retain
 from hedgerow.broker.routes import Listener, Route
+from hedgerow.broker.sending_runs import PLAIN_FORMS, name_for, send_run
 from hedgerow.broker.session import DELIVERY_BYTES, Channel, Publisher, Session, WireForm, share_of
 from hedgerow.message import NO_PROPERTIES, Message
-from hedgerow.mqtt.codec import encode_publish_run
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.topics import matches
 
 MAX_RUN = 4_096  # Publications in a row before the turn is looked at.
 MOST_AT_ONCE = TURN_WORK // DELIVERY_WORK  # Recipients that get a message before the turn is looked at.
-PLAIN_FORMS = WireForm.MQTT_3, WireForm.MQTT_5
-HEADER_BYTES = 9  # of a PUBLISH beside topic, properties and payload, at most
 
 Outcome = tuple[int, bool]
 """How many recipients there were, and whether the acknowledgement must wait."""
@@ -448,23 +445,15 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
     wanted = outbox.bytes + batch.total_bytes + DELIVERY_BYTES * (len(outbox) + count)
     if wanted > most_bytes or not broker.owners.may_queue(session, wanted, broker.now):
         return False
-    topic = _name_for(connection, form, batch)
+    topic = name_for(connection, form, batch)
     if topic is None:
         return False
     deliveries = outbox.start_run(batch.messages, qos, broker.now if session.role.gives_ids else 0.0)
-    packet_ids = [delivery.packet_id.to_bytes(2, "big") for delivery in deliveries]
     if stored is not None:
         broker.durability.store_run(session, deliveries)
     if session.ledger is not None:
         session.ledger.published += count
-    data = encode_publish_run(
-        topic, qos, packet_ids, _property_blocks(connection, form, batch, topic), batch.messages
-    )
-    stats = broker.stats
-    stats.publish_sent += count
-    stats.packets_sent += count
-    stats.publish_bytes_sent += len(data)
-    connection.send(data)
+    send_run(broker, connection, form, batch, topic, deliveries)
     return True
 
 
@@ -493,28 +482,6 @@ def may_leave(broker: BrokerCore, recipient: Recipient) -> bool:
     else:
         is_bounded = limits.bytes is not None
     return recipient.qos > 0 and not (recipient.identifiers or recipient.no_local or is_bounded)
-
-
-def _name_for(connection: Channel, form: WireForm, batch: Batch) -> bytes | None:
-    """The topic as the recipient knows it; None where not every packet can be as all the others are."""
-    if form in PLAIN_FORMS:
-        return batch.topic.encode()
-    name = connection.name_on_wire(batch.topic) if form != WireForm.OWN else None
-    if name is None:
-        return None
-    size = connection.maximum_packet_size
-    if (
-        size
-        and HEADER_BYTES + len(name) + max(map(len, connection.id_blocks(batch, name))) + batch.largest > size
-    ):
-        return None
-    return name if connection.takes_run(batch.messages) else None
-
-
-def _property_blocks(connection: Channel, form: WireForm, batch: Batch, topic: bytes) -> Iterable[bytes]:
-    if form == WireForm.PEER:
-        return connection.id_blocks(batch, topic)
-    return repeat(b"\0" if form == WireForm.MQTT_5 else b"")
 
 
 # Deliveries that a part of the node directs

@@ -15,8 +15,9 @@ from hedgerow.broker.batch import Batch, encode_plain
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.elsewhere import ALWAYS
-from hedgerow.broker.publishing import PLAIN_FORMS, deliver_batch
+from hedgerow.broker.publishing import deliver_batch
 from hedgerow.broker.recipients import Entry, Recipient
+from hedgerow.broker.sending_runs import PLAIN_FORMS
 from hedgerow.broker.session import Session, WireForm
 from hedgerow.broker.unwritten import UNWRITTEN_BYTES
 from hedgerow.journal.replay.pages import RETAIN, FrameRuns, Place
