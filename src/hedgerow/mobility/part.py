@@ -19,8 +19,8 @@ from hedgerow.node.authority import authority
 from hedgerow.node.broker_urls import BrokerUrl, is_unspecified, warn_if_readable
 from hedgerow.node.dialling import Dialler, Place, make_tls_context
 from hedgerow.node.far_link import FarLink
-from hedgerow.node.memory import give_back
-from hedgerow.node.part import NEVER, NodeContext, Part
+from hedgerow.node.memory import SpareMemory, give_back
+from hedgerow.node.part import NodeContext, Part
 from hedgerow.node.status_format import describe_link
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from hedgerow.node.config import Config
 
 MANY_DELEGATED = 1_000
-"""Filters, after which memory is given back: what this broker matched with is freed."""
-GIVE_BACK_AFTER_S = 2.0  # without any more of them
+"""Filters, after which memory is given back: what this broker matched them with is freed."""
 MOBILE_TELL_S = 2.0  # The link to the fixed broker is small, and nobody here knows who listens there.
 
 
@@ -46,8 +45,7 @@ class MobilityPart(Part):
         self._links: dict[str, FixedLink] = {}  # by URL, the last that was opened
         self._dialler = Dialler(node)
         self.tell_status_s = MOBILE_TELL_S if config.is_mobile else 0.0
-        self._given_back = self._delegated = 0  # filters, when memory was given back, and now
-        self._give_back_at = NEVER
+        self._spare = SpareMemory(MANY_DELEGATED)
         self.relay: Relay | None = None
         if config.relay is not None:
             self.relay = Relay(node, config.relay, self._relay_target)
@@ -121,22 +119,15 @@ class MobilityPart(Part):
                 self._dial(machine, address)
         for event in machine.take_events():
             self.node.event_log.write(event, now)
-        self._note_delegated(now)
-
-    def _note_delegated(self, now: float) -> None:
-        before, self._delegated = self._delegated, len(self.node.broker.subscriptions.inactive)
-        self._given_back = min(self._given_back, self._delegated)
-        if self._delegated > before and self._delegated - self._given_back >= MANY_DELEGATED:
-            self._give_back_at = now + GIVE_BACK_AFTER_S
+        self._spare.note(len(self.node.broker.subscriptions.inactive), now)
 
     @property
     def deadline(self) -> float:
-        return min(self.machine.deadline, self._give_back_at)
+        return min(self.machine.deadline, self._spare.deadline)
 
     def handle_timer(self, now: float) -> None:
         self.machine.handle_timer(now)
-        if self._give_back_at <= now:
-            self._give_back_at, self._given_back = NEVER, self._delegated
+        if self._spare.is_due(now):
             self.node.broker.forget_routes()  # Publishers remember those of a thousand topics each.
             give_back()
 
