@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow.mqtt.packets import Connack, Connect
+from hedgerow.mqtt.packets import Connack, Connect, Disconnect
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.config import LoginHook
+from hedgerow.node.passwords import delete_user, set_enabled, set_password
 from hedgerow.node.server import Server
 from tests.node.identity import web_service
 from tests.node.peers import connected, port_of, raw_client, running
@@ -98,3 +99,20 @@ async def test_nobody_answers_there() -> None:
         hook = LoginHook(service.url)
     async with running(hook=hook, anonymous=False) as server:
         await refused(server, "carol", b"right")
+
+
+async def test_who_is_disabled_is_let_in_by_nobody(tmp_path: Path) -> None:
+    users = with_users(tmp_path, "anna", "carol")
+    delete_user(users["passwords"], "carol")
+    async with web_service() as service:
+        service.answer = lambda body: (200, {"allow": True})
+        async with running(hook=LoginHook(service.url), anonymous=False, **users) as server:
+            async with connected(port_of(server), "a", username="carol", password=b"x") as carol:
+                set_password(users["passwords"], "carol", b"x", iterations=10)
+                set_enabled(users["passwords"], "carol", False)
+                server.reload()
+                goodbye = await carol.receive()
+                assert isinstance(goodbye, Disconnect)
+                assert goodbye.reason_code == Reason.NOT_AUTHORIZED
+            await refused(server, "carol", b"x")
+            assert len(service.asked) == 1

@@ -74,6 +74,7 @@ FORGED = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm5hIiwiZXhwIjo5OTk5OTk5OTk5fQ."
         sign(RSA_KEY, "rsa", "RS384"),
         sign("x" * 64, "rsa", "HS256"),
         sign(RSA_KEY, "rsa", "RS256", pad="x" * 20_000),
+        sign(RSA_KEY, "rsa", "RS256", exp=float("inf")),
     ],
 )
 def test_others_are_not(keys: Path, token: str) -> None:

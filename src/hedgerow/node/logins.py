@@ -72,7 +72,13 @@ class Identity:
         self.tokens = tokens
         self.hook = hook
 
+    def is_disabled(self, username: str) -> bool:
+        """By the password file, and so for tokens and the hook, too."""
+        return self.passwords is not None and username in self.passwords.disabled
+
     def verify(self, username: str, password: bytes) -> Verdict:
+        if self.is_disabled(username):
+            return False
         if self.tokens is not None and looks_like_token(password):
             return self.tokens.verify(username, password)
         return self.passwords is not None and self.passwords.verify(username, password)
@@ -84,7 +90,8 @@ class Identity:
         """Is it the hook's to say who this is?"""
         if self.hook is None or (self.tokens is not None and looks_like_token(password)):
             return False
-        return self.passwords is None or username not in self.passwords
+        is_of_file = self.passwords is not None and username in self.passwords
+        return not is_of_file and not self.is_disabled(username)
 
 
 class TooManyError(Exception):
@@ -418,7 +425,9 @@ class Logins(Part):
             if connection.session is None or connection.certificate_name is not None:
                 continue
             username = connection.session.username
-            if username is None or (has_others and connection in self._claimed):
+            if username is None:
+                continue
+            if has_others and connection in self._claimed and not identity.is_disabled(username):
                 continue
             if passwords is None or username not in passwords:
                 connection.disconnect(Reason.NOT_AUTHORIZED, "the user is gone")

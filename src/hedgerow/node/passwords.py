@@ -95,7 +95,10 @@ class Passwords:
         *,
         compute: Callable[[bytes, bytes, int], bytes] = hash_password,
         max_remembered: int = MAX_REMEMBERED,
+        disabled: frozenset[str] = frozenset(),
     ) -> None:
+        self.disabled = disabled
+        """Users who are not let in, whatever else speaks for them."""
         self.remembered: dict[bytes, None] = {}  # a mark of each right login, oldest first
         self._entries = entries
         self._compute = compute
@@ -113,7 +116,13 @@ class Passwords:
         max_remembered: int = MAX_REMEMBERED,
     ) -> Passwords:
         """Raises ConfigError that names the file, the line and the reason."""
-        return cls(_parse(read_utf8(path), path), compute=compute, max_remembered=max_remembered)
+        text = read_utf8(path)
+        return cls(
+            _parse(text, path),
+            compute=compute,
+            max_remembered=max_remembered,
+            disabled=frozenset(_disabled(text.split("\n"))),
+        )
 
     def __contains__(self, username: str) -> bool:
         return username in self._entries
@@ -229,8 +238,13 @@ def list_users(path: Path) -> list[UserLine]:
     """In the file's order. Raises ConfigError."""
     lines, _ = _find(path, "")
     found = [UserLine(name, is_enabled=True) for _, name, _ in _users("\n".join(lines), path)]
-    disabled = (line for line in lines if line.startswith(DISABLED))
-    return [*found, *(UserLine(line.removeprefix(DISABLED).partition(":")[0], False) for line in disabled)]
+    return [*found, *(UserLine(name, is_enabled=False) for name in _disabled(lines))]
+
+
+def _disabled(lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        if line.startswith(DISABLED):
+            yield line.removeprefix(DISABLED).partition(":")[0]
 
 
 def set_enabled(path: Path, username: str, is_enabled: bool) -> bool:

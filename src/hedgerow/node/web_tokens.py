@@ -92,7 +92,7 @@ class WebTokens:
                 leeway=rules.leeway_s,
                 options={"require": ["exp", rules.user_claim], "verify_aud": rules.audience is not None},
             )
-        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
             return False
         if claims[rules.user_claim] != username:
             return False

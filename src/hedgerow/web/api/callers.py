@@ -42,7 +42,11 @@ def find_token(node: NodeContext, tokens: Tokens, request: Request) -> ApiToken 
     """The token that the request shows, if it holds and its user is still one."""
     shown = token_in(request)
     found = None if shown is None else tokens.find(shown, node.clock())
-    if found is None or found.user is None or node.passwords is None or node.config.has_other_users:
+    if found is None or found.user is None or node.passwords is None:
+        return found
+    if found.user in node.passwords.disabled:
+        return None
+    if node.config.has_other_users:  # It may be one whom no file names.
         return found
     return found if found.user in node.passwords else None
 
