@@ -13,15 +13,14 @@ from hedgerow.errors import HedgerowError
 from hedgerow.journal import Writer
 from hedgerow.message import Message
 from hedgerow.pipeline.report import html
+from hedgerow.pipeline.report.charts import Curve, line_chart
 from hedgerow.pipeline.report.report import write_report
 from hedgerow.pipeline.report.sections import added_sections
-from hedgerow_workshop.lab.harness.figures import Curve
 from hedgerow_workshop.lab.harness.journals import write_journal
 from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, delays_ms
 from hedgerow_workshop.lab.harness.record import Arrival, Hearing, RunRecord, Stream
 from hedgerow_workshop.lab.morales import measure as morales
 from hedgerow_workshop.lab.pipeline_report import SECTIONS
-from hedgerow_workshop.lab.results.charts import line_chart
 from hedgerow_workshop.lab.results.descriptions import lost_percent, schmitt_lines, sections_of, spohn_lines
 from hedgerow_workshop.lab.results.gather import Experiment, Figures, ReportRun, gather
 from hedgerow_workshop.lab.schmitt import measure as schmitt

@@ -14,6 +14,7 @@ Html = NewType("Html", str)
 """HTML, with nothing in it that was not escaped."""
 
 MAX_LINES = 500  # of a table: a page that a browser cannot open helps nobody
+MAX_OPEN = 15  # lines of a table before the rest is folded
 MAX_CELL = 300  # characters
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "currentColor")
@@ -94,6 +95,18 @@ def table(lines: Sequence[Sequence[str]], caption: str) -> Html:
     parts.append("</tbody>\n</table>\n</div>")
     if len(body) > MAX_LINES:
         parts.append(paragraph(f"… and {len(body) - MAX_LINES:,} more lines", is_soft=True))
+    return Html("\n".join(parts))
+
+
+def long_table(lines: Sequence[Sequence[str]], caption: str, left_out: str = "") -> Html:
+    """As `table`; of a long one the rest is folded. `left_out` says what is not in the lines."""
+    head, *body = lines
+    parts = [table([head, *body[:MAX_OPEN]], caption)]
+    if len(body) > MAX_OPEN:
+        rest = table([head, *body[MAX_OPEN:]], f"{caption}, continued")
+        parts.append(folded(f"{len(body) - MAX_OPEN:,} more lines", [rest]))
+    if left_out:
+        parts.append(paragraph(left_out, is_soft=True))
     return Html("\n".join(parts))
 
 

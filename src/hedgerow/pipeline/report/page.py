@@ -11,8 +11,9 @@ from pyspark.sql import functions as sql
 
 from hedgerow.pipeline.gaps import GAPS, read_gaps
 from hedgerow.pipeline.jobs import anomalies
-from hedgerow.pipeline.report import html
+from hedgerow.pipeline.report import html, pictures
 from hedgerow.pipeline.report.html import Html
+from hedgerow.pipeline.report.pictures import source_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -45,9 +46,14 @@ def table_sections(
     tables: str, read: Callable[[str], DataFrame | None], more: Mapping[str, TableSection]
 ) -> Iterator[PageSection]:
     """Those that are there, ours and more of other packages. `read` gives a table by its name, or None."""
+    glance = list(pictures.charts_of(read))
+    if glance:
+        yield PageSection("At a glance", glance)
+    names = source_names(read("bronze"))
     for name, (title, describe) in {**TABLES, **more}.items():
         rows = read(name)
         if rows is not None:
+            rows = _named(rows, names)
             counted = html.paragraph(f"{rows.count():,} rows in {name}/.")
             yield PageSection(title, [counted, *_described(rows, describe)])
     gaps = read_gaps(f"{tables}/{GAPS}")
@@ -56,12 +62,29 @@ def table_sections(
         yield PageSection("What could not be read", [html.table(lines, "Gaps in journals, by position")])
 
 
+def _named(rows: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """Sources and targets as people know them, where they are ids."""
+    known = sql.create_map(*(sql.lit(word) for pair in names.items() for word in pair)) if names else None
+    for column in ("source", "target"):
+        if known is not None and column in rows.columns:
+            rows = rows.withColumn(column, sql.coalesce(known[sql.col(column)], column))
+    return rows
+
+
 def _described(rows: DataFrame, describe: Callable[[DataFrame], Iterable[Html]]) -> list[Html]:
     """A table that has not the columns that are looked for, of another version say, is shown as it is."""
     try:
         return list(describe(rows))
     except AnalysisException:
         return list(_plain(rows))
+
+
+def _shown(rows: DataFrame, caption: str) -> Html:
+    """At most `MAX_ROWS`, and how many are left out."""
+    lines = lines_of(rows)
+    more = rows.count() - MAX_ROWS if len(lines) > MAX_ROWS else 0
+    left_out = f"{more:,} more rows are not shown: they are in the table." if more else ""
+    return html.long_table(lines, caption, left_out)
 
 
 def lines_of(rows: DataFrame) -> list[list[str]]:
@@ -76,9 +99,9 @@ def _bronze(rows: DataFrame) -> Iterator[Html]:
         sql.countDistinct("topic").alias("topics"),
         sql.count("clamped").alias("clamped"),
     )
-    yield html.table(lines_of(hours.orderBy("date", "hour")), "Messages by hour")
+    yield _shown(hours.orderBy("date", "hour"), "Messages by hour")
     brokers = rows.groupBy("broker", "transport").agg(sql.count("*").alias("messages"))
-    yield html.table(lines_of(brokers.orderBy(sql.desc("messages"), "broker")), "Messages by broker")
+    yield _shown(brokers.orderBy(sql.desc("messages"), "broker"), "Messages by broker")
 
 
 def _readings(rows: DataFrame) -> Iterator[Html]:
@@ -87,14 +110,14 @@ def _readings(rows: DataFrame) -> Iterator[Html]:
         sql.max("value").alias("most"), sql.min("at").alias("first"), sql.max("at").alias("last"),
         sql.count("clamped").alias("clamped"),
     )  # fmt: skip
-    yield html.table(lines_of(sensors.orderBy(*_by_sensor())), "Readings by sensor and field")
+    yield _shown(sensors.orderBy(*_by_sensor()), "Readings by sensor and field")
 
 
 def _quarantine(rows: DataFrame) -> Iterator[Html]:
     reasons = rows.groupBy("rule", "reason").agg(
         sql.count("*").alias("messages"), sql.min("topic").alias("a topic")
     )
-    yield html.table(lines_of(reasons.orderBy(sql.desc("messages"), "reason")), "Quarantined, by reason")
+    yield _shown(reasons.orderBy(sql.desc("messages"), "reason"), "Quarantined, by reason")
 
 
 def _hot(rows: DataFrame) -> Iterator[Html]:
@@ -102,7 +125,7 @@ def _hot(rows: DataFrame) -> Iterator[Html]:
         sql.count("*").alias("windows"), sql.sum("events").alias("events"), sql.max("events").alias("most")
     )
     busiest = topics.orderBy(sql.desc("events"), "broker", "topic")
-    yield html.table(lines_of(busiest), "Topics by events, summed over windows (broker –: all brokers)")
+    yield _shown(busiest, "Topics by events, summed over windows (broker –: all brokers)")
 
 
 def _anomalies(rows: DataFrame) -> Iterator[Html]:
@@ -111,9 +134,9 @@ def _anomalies(rows: DataFrame) -> Iterator[Html]:
         sql.count("*").alias("anomalies"), sql.sum("readings").alias("readings"),
         sql.min("at").alias("first"), sql.max("until").alias("last"),
     )  # fmt: skip
-    yield html.table(lines_of(sensors.orderBy(*_by_sensor(), "kind")), "By sensor and kind")
+    yield _shown(sensors.orderBy(*_by_sensor(), "kind"), "By sensor and kind")
     told = once.orderBy(sql.desc("at")).select("at", "sensor", "field", "kind", "is_over", "explanation")
-    yield html.table(lines_of(told), f"Anomalies, at most {MAX_ROWS}, the newest first")
+    yield _shown(told, "Anomalies, the newest first")
 
 
 def _late(rows: DataFrame) -> Iterator[Html]:
@@ -122,17 +145,22 @@ def _late(rows: DataFrame) -> Iterator[Html]:
         sql.count("*").alias("readings"), sql.max(behind).alias("s behind, at most"),
         sql.min("at").alias("first"), sql.max("at").alias("last"),
     )  # fmt: skip
-    yield html.table(lines_of(sensors.orderBy(*_by_sensor())), "Too late to be judged, by sensor")
+    yield _shown(sensors.orderBy(*_by_sensor()), "Too late to be judged, by sensor")
+
+
+def _devices(rows: DataFrame) -> Iterator[Html]:
+    yield _shown(rows.orderBy(*_by_sensor()), "Sensors, how long they were there, and their silences")
 
 
 def _by_sensor() -> tuple[Column, ...]:
-    """By number where the name is one: 2 before 10."""
-    number = sql.col("sensor").try_cast("double")
-    return (sql.asc_nulls_last(number), sql.col("sensor"), sql.col("field"))
+    """By the number at the end of the name, where there is one: 2 before 10, and mast2 before mast10."""
+    word = sql.regexp_replace("sensor", "[0-9]+$", "")
+    number = sql.regexp_extract("sensor", "([0-9]+)$", 1).try_cast("double")
+    return (word, sql.asc_nulls_first(number), sql.col("sensor"), sql.col("field"))
 
 
 def _plain(rows: DataFrame) -> Iterator[Html]:
-    yield html.table(lines_of(rows), f"At most {MAX_ROWS} rows")
+    yield _shown(rows, "The rows")
 
 
 def cell(value: Any) -> str:
@@ -157,6 +185,8 @@ TABLES: Mapping[str, TableSection] = {
     "hot": TableSection("Hot topics", _hot),
     "quality": TableSection("Quality of links and subscribers", _plain),
     "gaps": TableSection("Gaps by message id", _plain),
+    "latency": TableSection("Latency and loss by the minute", _plain),
     "anomalies": TableSection("Anomalies", _anomalies),
+    "devices": TableSection("Devices", _devices),
     "late": TableSection("Late readings", _late),
 }

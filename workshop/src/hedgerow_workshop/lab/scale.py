@@ -17,9 +17,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from hedgerow.errors import ConfigError
+from hedgerow.pipeline.report.charts import Curve
 from hedgerow_workshop.lab.harness.experiment import Request, Result, hand_in
 from hedgerow_workshop.lab.harness.figures import (
-    Curve,
     html_figure,
     html_paragraph,
     html_table,

@@ -13,6 +13,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hedgerow.pipeline.report.charts import Curve
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -78,12 +80,6 @@ def open_axes(size: tuple[float, float], box: tuple[float, float, float, float])
     figure = Figure(figsize=size, dpi=100)
     FigureCanvasAgg(figure)
     return figure, figure.add_axes(box)
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    label: str
-    points: Sequence[tuple[float, float]]
 
 
 def plot_curve(axes: Axes, curve: Curve, **style: Any) -> None:

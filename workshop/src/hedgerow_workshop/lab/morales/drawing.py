@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 
-from hedgerow_workshop.lab.harness.figures import COLOURS, Curve, open_axes, plot_curve
+from hedgerow.pipeline.report.charts import Curve
+from hedgerow_workshop.lab.harness.figures import COLOURS, open_axes, plot_curve
 
 MARKS = ("s", "D", "^", "o")
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hedgerow_workshop.lab.harness.figures import Curve, html_figure, html_paragraph, html_table, write_page
+from hedgerow.pipeline.report.charts import Curve
+from hedgerow_workshop.lab.harness.figures import html_figure, html_paragraph, html_table, write_page
 from hedgerow_workshop.lab.harness.measure import count_lost, delays_ms, further, spread
 from hedgerow_workshop.lab.harness.rows import NONE, Bar, Bars, Row, number
 from hedgerow_workshop.lab.morales import measure

@@ -9,18 +9,17 @@ from statistics import mean
 from typing import Any
 
 from hedgerow.pipeline.report import html
+from hedgerow.pipeline.report.charts import Curve, line_chart
 from hedgerow.pipeline.report.html import Html
 from hedgerow.pipeline.report.page import PageSection
 from hedgerow_workshop.lab import scale
 from hedgerow_workshop.lab.backlog import report as backlog_report
 from hedgerow_workshop.lab.genera import report as genera_report
-from hedgerow_workshop.lab.harness.figures import Curve
 from hedgerow_workshop.lab.harness.rows import NONE, Row, number, row_cells
 from hedgerow_workshop.lab.morales import report as morales_report
 from hedgerow_workshop.lab.morales.setting import Uplink
 from hedgerow_workshop.lab.morales.traffic import BIASED, BURST
 from hedgerow_workshop.lab.overload import report as overload_report
-from hedgerow_workshop.lab.results.charts import line_chart
 from hedgerow_workshop.lab.results.gather import Experiment, Figures, ReportRun
 from hedgerow_workshop.lab.results.page import Describe, describe_plainly, experiment_section
 from hedgerow_workshop.lab.schmitt import report as schmitt_report

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hedgerow.pipeline.report import html
+from hedgerow.pipeline.report.charts import MAX_CURVES, Curve, line_chart
 from hedgerow.pipeline.report.html import Html
 from hedgerow.pipeline.report.page import NONE, PageSection, cell, number
-from hedgerow_workshop.lab.harness.figures import Curve
-from hedgerow_workshop.lab.results.charts import MAX_CURVES, line_chart
 from hedgerow_workshop.lab.results.gather import Experiment, Figures, ReportRun
 
 FIGURE_HEAD = (

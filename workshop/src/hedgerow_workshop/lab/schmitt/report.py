@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from hedgerow.pipeline.report.charts import Curve
 from hedgerow_workshop.lab.harness.figures import (
-    Curve,
     NetworkDrawing,
     draw_networks,
     html_figure,

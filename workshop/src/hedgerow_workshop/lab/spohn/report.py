@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hedgerow.pipeline.report.charts import Curve
 from hedgerow_workshop.lab.harness.figures import (
-    Curve,
     html_figure,
     html_paragraph,
     html_table,

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hedgerow.pipeline.report import html
+from hedgerow.pipeline.report.charts import MAX_CURVES, Curve, line_chart
 from hedgerow.pipeline.report.html import Html
 from hedgerow.pipeline.report.page import TableSection, cell, lines_of
-from hedgerow_workshop.lab.harness.figures import Curve
-from hedgerow_workshop.lab.results.charts import MAX_CURVES, line_chart
 from hedgerow_workshop.lab.sweep import job
 
 if TYPE_CHECKING:

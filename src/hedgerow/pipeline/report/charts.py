@@ -1,4 +1,4 @@
-"""Line charts as SVG for the pipeline's report: axes, curves, named moments and a legend.
+"""Line charts as SVG for the report: axes, curves, dots, named moments and a legend.
 
 Colours of text and frame come from the page, so that a chart fits a light and a dark one. Points that are not
 numbers are left out.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from typing import NamedTuple
 
 from hedgerow.pipeline.report.html import COLOURS, Html
-from hedgerow_workshop.lab.harness.figures import Curve
 
 WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 30, 48
@@ -22,9 +22,16 @@ MAX_MARKS = 40
 MAX_LABEL = 60  # characters
 
 
+class Curve(NamedTuple):
+    label: str
+    points: Sequence[tuple[float, float]]
+    is_dots: bool = False
+
+
 class _Axis(NamedTuple):
     place: Callable[[float], float]
     ticks: list[float]
+    write: Callable[[float], str] = "{:g}".format
 
 
 def line_chart(
@@ -34,26 +41,26 @@ def line_chart(
     marks: Mapping[str, float] | None = None,
     *,
     log_x: bool = False,
+    is_time: bool = False,
 ) -> Html:
     """`labels` are those of the axes; `marks` are named places on the horizontal one. At most `MAX_CURVES`
-    curves are drawn."""
-    shown = [Curve(curve.label, list(_drawable(curve.points, log_x))) for curve in curves[:MAX_CURVES]]
+    curves are drawn. `is_time`: the horizontal axis has seconds since 1970."""
+    shown = [curve._replace(points=list(_drawable(curve.points, log_x))) for curve in curves[:MAX_CURVES]]
     xs = [x for curve in shown for x, _ in curve.points]
     ys = [y for curve in shown for _, y in curve.points]
     if not xs:
         return _svg(title, HEIGHT, [_text(WIDTH / 2, HEIGHT / 2, "nothing was measured", "middle")])
     moments = dict(list((marks or {}).items())[:MAX_MARKS])
-    across = (_log_axis if log_x else _axis)(min(xs), max(xs), LEFT, WIDTH - RIGHT)
+    across = (_log_axis if log_x else _time_axis if is_time else _axis)(min(xs), max(xs), LEFT, WIDTH - RIGHT)
     up = _axis(min(0.0, *ys), max(ys), HEIGHT - BOTTOM, TOP)
     parts = [*_frame(across, up, labels), *_marks(moments, across, min(xs), max(xs))]
     for colour, curve in zip(COLOURS, shown, strict=False):
-        path = " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in curve.points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-        if len(curve.points) <= 12:
-            parts += [
-                f'<circle cx="{across.place(x):.1f}" cy="{up.place(y):.1f}" r="3" fill="{colour}"/>'
-                for x, y in curve.points
-            ]
+        places = [(across.place(x), up.place(y)) for x, y in curve.points]
+        if not curve.is_dots:
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        if curve.is_dots or len(places) <= 12:
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
     for index, (colour, curve) in enumerate(zip(COLOURS, shown, strict=False)):
         y = HEIGHT + 4 + LEGEND_LINE * index
         parts.append(f'<rect x="{LEFT}" y="{y - 3}" width="22" height="3" fill="{colour}"/>')
@@ -83,11 +90,11 @@ def _frame(across: _Axis, up: _Axis, labels: tuple[str, str]) -> Iterator[str]:
     for value in up.ticks:
         y = up.place(value)
         yield f'<line class="frame" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield _text(LEFT - 6, y + 4, f"{value:g}", "end")
+        yield _text(LEFT - 6, y + 4, up.write(value), "end")
     for value in across.ticks:
         x = across.place(value)
         yield f'<line class="frame" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}"/>'
-        yield _text(x, bottom + 18, f"{value:g}", "middle")
+        yield _text(x, bottom + 18, across.write(value), "middle")
     yield f'<rect class="frame" x="{LEFT}" y="{TOP}" width="{right - LEFT}" height="{bottom - TOP}"/>'
     yield _text((LEFT + right) / 2, HEIGHT - 12, labels[0], "middle")
     middle = (TOP + bottom) / 2
@@ -110,6 +117,24 @@ def _axis(least: float, most: float, begin: float, end: float) -> _Axis:
     low, high = first * step, last * step
     ticks = [round(step * number, 10) for number in range(first, last + 1)]
     return _Axis(lambda value: begin + (value - low) / (high - low) * (end - begin), ticks)
+
+
+_SPANS = (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 7 * 86_400, 28 * 86_400)
+
+
+def _time_axis(least: float, most: float, begin: float, end: float) -> _Axis:
+    """From first to last, with ticks at whole minutes, hours or days of UTC."""
+    if most <= least:
+        least, most = least - 30, most + 30
+    step = next((span for span in _SPANS if (most - least) / span <= 7), _SPANS[-1] * 13)
+    first = math.ceil(least / step)
+    ticks = [float(step * number) for number in range(first, math.floor(most / step) + 1)]
+    form = "%m-%d" if step >= 86_400 else "%m-%d %H:%M" if step >= 3_600 else "%H:%M:%S"
+    return _Axis(
+        lambda value: begin + (value - least) / (most - least) * (end - begin),
+        ticks,
+        lambda value: datetime.fromtimestamp(value, UTC).strftime(form),
+    )
 
 
 def _step(least: float) -> float:
