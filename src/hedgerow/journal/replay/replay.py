@@ -29,8 +29,8 @@ from hedgerow.topics import matches
 SLICE_BYTES: Final = 16 * 1024
 SLICE_MESSAGES: Final = 64
 SLICE_WORK: Final = 200
-LOOK_WORK: Final = 4  # at a run
-BATCH_WORK: Final = 8  # for a message at QoS 1 or 2
+LOOK_WORK: Final = 1  # at a run
+BATCH_WORK: Final = 2  # for a message at QoS 1 or 2, of which there are few
 BYTES_PER_WORK: Final = 4_096  # that leave as they are
 PER_WORK: Final = 4  # payloads that are cut out
 MAX_TOPICS = 4_096  # of which it is remembered whether they are wanted
@@ -86,19 +86,15 @@ class Replay:
         # All of a slice is stored with the position behind it, or nothing.
         room = float(SLICE_BYTES) if self.session.stored is None else broker.durability.room_at_once
         while out.work < SLICE_WORK and out.bytes < SLICE_BYTES and (runs := place.runs) is not None:
-            if (
-                out.is_plain
-                and not place.shift
-                and out.take_singles(runs, place, self._wants_of(broker.access, runs))
-            ):
+            run, wants = place.run, self._wants_of(broker.access, runs)
+            qos = min(runs.column("flags")[run] & 3, self.qos)
+            if not (qos or place.shift) and out.is_plain and out.take_singles(runs, place, wants):
                 continue
-            run = place.run
             count = runs.column("rows")[run] - place.shift
             out.work += LOOK_WORK
-            if not self._wants_of(broker.access, runs)(runs.column("topic")[run]):
+            if not wants(runs.column("topic")[run]):
                 place.advance(count, runs.size(run, place.row, count))
                 continue
-            qos = min(runs.column("flags")[run] & 3, self.qos)
             if qos:
                 count, size = _rows_within(runs, place, min(count, most - out.acknowledged), room)
                 if out.acknowledged and (not count or size > room):
