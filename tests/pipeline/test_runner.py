@@ -15,9 +15,20 @@ from hedgerow.errors import ConfigError, HedgerowError
 from hedgerow.journal import Writer, committed_positions
 from hedgerow.message import Message, MessageId
 from hedgerow.pipeline import progress
+from hedgerow.pipeline.files import rotate
 from hedgerow.pipeline.locks import Lock
 from hedgerow.pipeline.progress import Progress
-from hedgerow.pipeline.queries import JOBS, SUMMARIES, QuerySettings, check_jobs, reader_name, start_readings
+from hedgerow.pipeline.queries import (
+    JOBS,
+    STREAMS,
+    SUMMARIES,
+    QuerySettings,
+    check_jobs,
+    messages,
+    reader_name,
+    start,
+    start_readings,
+)
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, explain
 from hedgerow.pipeline.tables import read_table
@@ -26,7 +37,10 @@ from tests.conftest import StartNode
 from tests.programs import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 BEGAN_AT = 1_700_000_000.0
 SPARK_S = 60.0  # for queries that start, on a machine that has other tests to run
@@ -125,7 +139,9 @@ def test_a_summary_that_fails_stops_nothing(
         raise ValueError("no room")
 
     monkeypatch.setitem(SUMMARIES, "quality", (fail, "fails"))
-    runner = Runner(spark, settings_for(tmp_path, every_s=0), lambda news: None)
+    monkeypatch.setitem(STREAMS, "hot", (starting_badly(tmp_path, times=2), "fails twice"))
+    told: list[Progress] = []
+    runner = Runner(spark, settings_for(tmp_path, every_s=0), told.append, back_off_s=0.1)
 
     def ask_to_stop() -> None:
         try:
@@ -135,19 +151,49 @@ def test_a_summary_that_fails_stops_nothing(
             assert failed.wait(SPARK_S)
             publish(tmp_path / "journal", 20, 30)
             wait_until(lambda: _rows(tmp_path, "ingest") == 30, "rows after the failure", SPARK_S)
+            wait_until(lambda: _rows(tmp_path, "hot") == 30, "a job that began again", SPARK_S)
         finally:
             runner.stop()
 
     asking = threading.Thread(target=ask_to_stop)
     asking.start()
-    runner.run(("ingest", "quality"))
+    runner.run(("hot", "ingest", "quality"))
     asking.join()
     states = progress.load(tmp_path / "tables")
     assert (states["quality"].state, states["quality"].reason) == ("failed", "no room")
     assert (states["ingest"].state, states["ingest"].total_rows) == ("stopped", 30)
+    assert [each.reason for each in told if (each.job, each.state) == ("hot", "failed")] == ["full", "full"]
+    assert (states["hot"].state, states["hot"].total_rows) == ("stopped", 30)
     # Where it is all that is asked for, its failure is that of the command.
     with pytest.raises(HedgerowError, match="quality: no room"):
         Runner(spark, settings_for(tmp_path), lambda news: None).run(("quality",))
+
+
+def starting_badly(tmp_path: Path, times: int) -> Callable[..., list[StreamingQuery]]:
+    """A job whose batches fail so often, and then no more."""
+    left = iter(range(times))
+
+    def handle(rows: DataFrame, batch_id: int) -> None:
+        if next(left, None) is not None:
+            raise HedgerowError("full")
+        rows.count()  # Rows that nobody looks at are not counted as read.
+
+    def begin(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
+        writer = messages(spark, settings, "hot").writeStream.foreachBatch(handle)
+        return [start(writer.option("checkpointLocation", str(tmp_path / "c")), "bad", settings)]
+
+    return begin
+
+
+def test_a_log_is_kept_short(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("ab") as file:
+        for text in (b"one\n", b"two\n", b"three\n"):
+            file.write(text)
+            file.flush()
+            rotate(log, max_bytes=4)
+    assert log.read_bytes() == b""
+    assert (tmp_path / "log.1").read_bytes() == b"three\n"
 
 
 def test_a_second_driver_is_told_who_has_the_job(tmp_path: Path, spark: SparkSession) -> None:

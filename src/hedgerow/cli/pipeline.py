@@ -36,6 +36,7 @@ from hedgerow.pipeline.report.sections import added_sections
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from hedgerow.pipeline.metrics import ProgressMetrics
     from hedgerow.pipeline.progress import Progress
     from hedgerow.pipeline.queries import QuerySettings
     from hedgerow.pipeline.runner import Runner
@@ -51,6 +52,7 @@ OPTION_FLAGS = {
     "startingPosition": "--start",
     "startingTime": "--start",
 }
+LOG = "_spark.log"
 QUIET_S = 5.0  # between two lines about one job where nobody sees a line change
 EXAMPLES = """\
 examples:
@@ -107,16 +109,40 @@ def _added_command(name: str) -> Command:
 
 
 def run_jobs(arguments: argparse.Namespace) -> int:
+    from hedgerow.pipeline.metrics import ProgressMetrics
     from hedgerow.pipeline.queries import check_jobs
     from hedgerow.pipeline.runner import Runner
 
     jobs = check_jobs(tuple(arguments.words))
     settings = read_settings(arguments)
-    with signals_as_exceptions(), _unhurt_by_requests(), _spark(arguments) as spark:
-        runner = Runner(spark, settings, Teller())
+    metrics, teller = ProgressMetrics(), Teller()
+
+    def tell(news: Progress) -> None:
+        metrics.tell(news)
+        teller(news)
+
+    with (
+        signals_as_exceptions(),
+        _unhurt_by_requests(),
+        _serving(metrics, arguments.metrics),
+        _spark(arguments) as spark,
+    ):
+        runner = Runner(spark, settings, tell, state_of(settings.tables) / LOG)
         with _heeding_signals(runner):
             runner.run(jobs)
     return 0
+
+
+@contextmanager
+def _serving(metrics: ProgressMetrics, address: tuple[str, int] | None) -> Iterator[None]:
+    if address is None:
+        yield
+        return
+    from hedgerow.pipeline.metrics import serving
+
+    with serving(metrics, *address) as url:
+        print(f"metrics: {url}", file=sys.stderr, flush=True)
+        yield
 
 
 def run_report(arguments: argparse.Namespace) -> int:
@@ -199,6 +225,16 @@ def run_files(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def write_project(arguments: argparse.Namespace) -> int:
+    from hedgerow.pipeline.project import write_project
+
+    if arguments.out is None:
+        raise UsageError("where does it go? Give --out DIR")
+    write_project(arguments.out, arguments.journal, arguments.rules)
+    print(f"cd {arguments.out} && spark-pipelines run")
+    return 0
+
+
 class Command(NamedTuple):
     run: Callable[[argparse.Namespace], int]
     text: str
@@ -233,6 +269,7 @@ COMMANDS = {
         True,
         False,
     ),
+    "project": Command(write_project, "project      the jobs as a project for spark-pipelines", ("journal",)),
     "check": Command(run_check, "check DIR…   look for damage in journals", (), True, False),
 }
 
@@ -315,8 +352,10 @@ def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
     from hedgerow.pipeline.session import open_session
 
     print(f"starting Spark on {arguments.master}", file=sys.stderr, flush=True)
-    log = None if arguments.tables is None else state_of(arguments.tables) / "_spark.log"
+    log = None if arguments.tables is None else state_of(arguments.tables) / LOG
     spark = open_session("hedgerow", arguments.master, dict(arguments.conf), log)
+    if spark.sparkContext.uiWebUrl is not None:
+        print(f"Spark's web interface: {spark.sparkContext.uiWebUrl}", file=sys.stderr, flush=True)
     try:
         yield spark
     finally:

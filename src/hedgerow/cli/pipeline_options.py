@@ -58,6 +58,12 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--once", action="store_true", help="end when nothing is left")
     add(
+        "--metrics",
+        metavar="HOST:PORT",
+        type=_read_address,
+        help="serve how far the jobs are there, for Prometheus, such as localhost:9109",
+    )
+    add(
         "--every",
         type=duration(0, MAX_EVERY_S),
         metavar="TIME",
@@ -144,7 +150,9 @@ def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("report").add_argument
     for each in added_sections():
         each.add_arguments(add)
-    add("--out", metavar="PATH", type=Path, help="the file (report.html beside the tables)")
+    add(
+        "--out", metavar="PATH", type=Path, help="the file (report.html beside the tables); of project, where"
+    )
     add = parser.add_argument_group("cluster").add_argument
     add("--workers", metavar="N", type=whole(1), default=2, help="worker processes (2)")
     add("--cores", metavar="N", type=whole(1), default=1, help="of each worker (1)")
@@ -164,6 +172,13 @@ def _read_time(text: str) -> datetime:
     except ValueError:
         raise ConfigError(f'"{text}" is not a time such as 2026-01-31T00:00Z') from None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _read_address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f'"{text}" is not an address such as localhost:9109')
+    return host.strip("[]"), int(port)
 
 
 def _read_journal(text: str) -> str:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import tempfile
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+MAX_LOG_BYTES = 16 * 1024 * 1024
 
 
 def replace_text(path: Path, text: str, mode: int = 0o644, *, is_durable: bool = False) -> None:
@@ -29,6 +35,18 @@ def replace_text(path: Path, text: str, mode: int = 0o644, *, is_durable: bool =
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
+
+
+def rotate(path: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
+    """What is in a log that others append to goes into `path`.1, once it is large."""
+    try:
+        if path.stat().st_size <= max_bytes:
+            return
+        shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+        # Not renamed: Java and its workers hold it open, and append to wherever its end is.
+        os.truncate(path, 0)
+    except OSError as error:
+        logger.warning("%s is not shortened: %s", path, error)
 
 
 def sync_directory(directory: Path) -> None:

@@ -28,6 +28,7 @@ MAX_POSITION = 2**63 - 1
 READ_OPTIONS = (
     "journals", "topics", "columns", "startingPosition", "startingTime", "rowsPerBatch", "rowsPerPartition",
     "reader", "gaps", "missingJournals", "endingPosition", "endingTime",
+    "parallelism",
 )  # fmt: skip
 WRITE_OPTIONS = (
     "broker", "query", "username", "password", "caFile", "certFile", "keyFile", "insecure", "invalid",
@@ -57,7 +58,9 @@ class ReadOptions:
     rows_per_batch: int = ROWS_PER_BATCH
     """Positions in a micro-batch, over all journals, whether or not their topics match."""
     rows_per_partition: int | None = None
-    """None: by the number of rows and of cores where the query is planned."""
+    """None: by the number of rows and `parallelism`."""
+    parallelism: int | None = None
+    """Tasks that run at once. None: as many as there are cores where the query is planned."""
     reader: str | None = None
     """Under this name the journals are told what has been taken. None: they are not told."""
     gaps: str | None = None
@@ -87,6 +90,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         ending_time=_time("endingTime", given),
         rows_per_batch=_count(given, "rowsPerBatch") or ROWS_PER_BATCH,
         rows_per_partition=_count(given, "rowsPerPartition"),
+        parallelism=_count(given, "parallelism"),
         reader=_reader(given.get("reader")),
         gaps=str(directory_of(given["gaps"])) if given.get("gaps") else None,
         ignores_missing=one_of(given, "missingJournals", ("fail", "ignore")) == "ignore",

@@ -33,6 +33,7 @@ from hedgerow.pipeline.merging import Merger
 from hedgerow.pipeline.places import location_of, state_of
 from hedgerow.pipeline.plan import VALIDITY_S, Planner
 from hedgerow.pipeline.rules import Rules
+from hedgerow.pipeline.session import parallelism
 from hedgerow.pipeline.sorting import Sorter, struct
 from hedgerow.pipeline.source import columns_schema
 from hedgerow.pipeline.tables import (
@@ -96,7 +97,8 @@ def messages(
     spark: SparkSession, settings: QuerySettings, job: str, columns: tuple[str, ...] = ()
 ) -> DataFrame:
     """The journals, as a stream. What `job` has taken may be removed from them."""
-    return spark.readStream.format("hedgerow").options(**source_options(settings, job, columns)).load()
+    source = spark.readStream.format("hedgerow").options(**source_options(settings, job, columns))
+    return source.option("parallelism", str(parallelism(spark))).load()
 
 
 def source_options(settings: QuerySettings, job: str, columns: tuple[str, ...] = ()) -> dict[str, str]:
@@ -141,7 +143,7 @@ def start_ingest(spark: SparkSession, settings: QuerySettings) -> list[Streaming
 def start_readings(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
     """One query for both tables: a message is in exactly one of them."""
     schema = ingest.bronze_schema(columns_schema())
-    cores = spark.sparkContext.defaultParallelism
+    cores = parallelism(spark)
     sorter = Sorter(spark, settings.tables, schema, cores, settings.upkeep)
     parsed = readings.parse(bronze_stream(spark, settings, "readings"), settings.rules, settings.ahead_s)
     writer = parsed.writeStream.foreachBatch(sorter.sort)
@@ -154,7 +156,7 @@ def start_anomalies(spark: SparkSession, settings: QuerySettings) -> list[Stream
     _check_version(settings.tables)
     tables = {"anomalies": anomalies.ANOMALY_SCHEMA, "late": anomalies.LATE_SCHEMA}
     schemas = {name: struct(schema) for name, schema in tables.items()}
-    cores = spark.sparkContext.defaultParallelism
+    cores = parallelism(spark)
     divider = Divider(settings.tables, "anomalies", schemas, _divided_by_time, cores, settings.upkeep)
     stream = read_growth(spark, settings.tables, "readings", struct(readings.READING_SCHEMA))
     judged = anomalies.anomalies(stream, AnomalySettings(settings.rules.watches, settings.late_s))
@@ -180,7 +182,7 @@ def _divided_by_time(judged: DataFrame) -> Mapping[str, DataFrame]:
 
 
 def start_rollup(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
-    cores = spark.sparkContext.defaultParallelism
+    cores = parallelism(spark)
     merger = Merger(settings.tables, "rollup", rollup.MERGING, cores, settings.upkeep)
     stream = read_growth(spark, settings.tables, "readings", struct(readings.READING_SCHEMA))
     writer = stream.writeStream.foreachBatch(merger.write)

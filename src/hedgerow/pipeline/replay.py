@@ -15,6 +15,7 @@ from pyspark.sql import functions as sql
 from hedgerow.pipeline.jobs import ingest, readings
 from hedgerow.pipeline.locks import Lock
 from hedgerow.pipeline.rules import Rules
+from hedgerow.pipeline.session import parallelism
 from hedgerow.pipeline.sorting import QUARANTINE, READINGS, Sorter, files_of
 from hedgerow.pipeline.source import columns_schema
 from hedgerow.pipeline.tables import read_table
@@ -54,7 +55,7 @@ def replay_quarantine(
     lock = Lock(place, READINGS, patience_s=0)
     try:
         schema = ingest.bronze_schema(columns_schema())
-        sorter = Sorter(spark, place, schema, spark.sparkContext.defaultParallelism)
+        sorter = Sorter(spark, place, schema, parallelism(spark))
         is_asked = _received(start, end)
         # Files are replaced whole: what of them is not asked for stays as it is.
         files = files_of(sorter.rows(QUARANTINE).where(is_asked))

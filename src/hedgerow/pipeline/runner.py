@@ -12,13 +12,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import progress
+from hedgerow.pipeline.files import rotate
 from hedgerow.pipeline.gaps import GAPS, read_gaps
 from hedgerow.pipeline.locks import Lock
 from hedgerow.pipeline.places import state_of
@@ -37,16 +39,34 @@ STOP_S = 30.0
 LATER_S = 180.0
 SUMMARY_S = 300.0  # between two summaries, while streams run
 SUMMARY_GROUP = "hedgerow summaries"
+BACK_OFF_S = 1.0  # before a job that failed begins again; twice as long each time that it does no batch
+MAX_BACK_OFF_S = 300.0
+ROTATE_EVERY_S = 60.0
 PUBLISH_EVERY_S = 5.0  # between two publications of progress
 MUTE_S = 60.0  # after one that failed: each may take seconds, and a stop waits for it
 
 Tell = Callable[[Progress], None]
 
 
-class Runner:
-    """`tell` is given what has changed."""
+@dataclass
+class Retry:
+    """Of a job that failed."""
 
-    def __init__(self, spark: SparkSession, settings: QuerySettings, tell: Tell) -> None:
+    at: float
+    wait_s: float
+
+
+class Runner:
+    """`tell` is given what has changed. `log`: what Java says, which is kept short."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: QuerySettings,
+        tell: Tell,
+        log: Path | None = None,
+        back_off_s: float = BACK_OFF_S,
+    ) -> None:
         self._spark = spark
         self._settings = settings
         self._tell = tell
@@ -56,13 +76,18 @@ class Runner:
         self._publish_at = 0.0
         self._is_mute = False
         self._summary_at = 0.0
-        self._locks: list[Lock] = []
+        self._locks: dict[str, Lock] = {}
+        self._log = log
+        self._rotate_at = 0.0
+        self._back_off_s = back_off_s
+        self._retries: dict[str, Retry] = {}
         self._summary: threading.Thread | None = None
         self._telling = threading.Lock()
         self.is_stopping = False
 
     def run(self, jobs: tuple[str, ...]) -> None:
-        """HedgerowError: a query failed, and why. The others are stopped."""
+        """HedgerowError: a job cannot begin, or failed where it was to run once, and why. One that fails
+        later begins again after a while, and the others go on."""
         try:
             if self._settings.every_s is None:
                 self._run_once(jobs)
@@ -73,7 +98,7 @@ class Runner:
             if not self.is_stopping:
                 raise HedgerowError(f"Spark has ended: {explain(error)}") from error
         finally:
-            for lock in self._locks:
+            for lock in self._locks.values():
                 lock.release()
             if self._settings.publish is not None:
                 self._settings.publish.close()
@@ -109,7 +134,8 @@ class Runner:
                 for job in starting:
                     watches += self._start(job)
                 starting = []
-                self._look(watches)
+                self._look_and_restart(watches)
+                self._rotate()
                 if later and (all(watch.is_under_way for watch in watches) or time.monotonic() >= later_at):
                     starting, later = later, []
                 if time.monotonic() >= self._summary_at:
@@ -152,9 +178,10 @@ class Runner:
 
     def _start(self, job: str) -> list[QueryWatch]:
         start, _ = STREAMS[job]
-        self._locks.append(Lock(self._settings.tables, job))
+        if job not in self._locks:
+            self._locks[job] = Lock(self._settings.tables, job)
         try:
-            return [QueryWatch(query.name, query) for query in start(self._spark, self._settings)]
+            return [QueryWatch(job, query) for query in start(self._spark, self._settings)]
         except Exception as error:
             raise HedgerowError(f"{job}: {explain(error)}") from error
 
@@ -177,6 +204,39 @@ class Runner:
                 self._report(replace(watch.look(), state="failed", reason=reason))
                 raise HedgerowError(f"{watch.job}: {reason}")
             self._report(watch.look())
+
+    def _look_and_restart(self, watches: list[QueryWatch]) -> None:
+        for watch in list(watches):
+            error = None if self.is_stopping else watch.query.exception()
+            if error is None:
+                news = watch.look()
+                if news.rows:
+                    self._retries.pop(watch.job, None)
+                self._report(news)
+            elif watch in watches:  # Another query of the job may have taken it out.
+                others = [each for each in watches if each.job == watch.job]
+                watches[:] = [each for each in watches if each.job != watch.job]
+                for each in others:
+                    each.query.stop()
+                self._fail(watch.job, explain(error), watch.look())
+        for job, retry in list(self._retries.items()):
+            if time.monotonic() >= retry.at and all(watch.job != job for watch in watches):
+                try:
+                    watches += self._start(job)
+                except HedgerowError as error:
+                    self._fail(job, str(error), Progress(job, "failed"))
+
+    def _fail(self, job: str, reason: str, last: Progress) -> None:
+        before = self._retries.get(job)
+        wait_s = self._back_off_s if before is None else min(2 * before.wait_s, MAX_BACK_OFF_S)
+        self._retries[job] = Retry(time.monotonic() + wait_s, wait_s)
+        logger.error("%s failed: %s; it begins again in %g s", job, reason, wait_s)
+        self._report(replace(last, state="failed", reason=reason))
+
+    def _rotate(self) -> None:
+        if self._log is not None and time.monotonic() >= self._rotate_at:
+            self._rotate_at = time.monotonic() + ROTATE_EVERY_S
+            rotate(self._log)
 
     def _stop(self, watches: list[QueryWatch]) -> None:
         """Each after its batch. One whose batch takes too long is interrupted: it will be done again."""

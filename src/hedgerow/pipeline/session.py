@@ -55,7 +55,7 @@ def open_session(
     settings: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> SparkSession:
-    """The session of this process, with the data source and the sink `hedgerow` registered.
+    """The session of this process. Spark finds our data sources by itself (`pyspark_hedgerow`).
 
     `settings` go before ours. What Java and the workers say goes to the end of the file `log`, or nowhere.
     HedgerowError: no Spark or no Java, and what to do.
@@ -69,18 +69,12 @@ def open_session(
         builder = builder.config(key, value)
     with _standard_error_in(log) as said:
         try:
-            session = builder.getOrCreate()
+            return builder.getOrCreate()
         except Exception as error:
             said.seek(0)
             lines = said.read().decode(errors="replace").strip().splitlines()
             reason = lines[-1] if lines else str(error).splitlines()[0]
             raise HedgerowError(f"Spark does not start on {master}: {reason}") from error
-    from hedgerow.pipeline.growth import TableSource
-    from hedgerow.pipeline.source import HedgerowDataSource
-
-    session.dataSource.register(HedgerowDataSource)
-    session.dataSource.register(TableSource)
-    return session
 
 
 @contextmanager
@@ -98,6 +92,16 @@ def _standard_error_in(log: Path | None) -> Iterator[BinaryIO]:
         os.dup2(file.fileno(), 2)
         stack.callback(os.dup2, ours, 2)
         yield file
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once; of a session over Spark Connect, which does not say, what a shuffle has."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkAttributeError:
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def need_spark() -> None:

@@ -223,7 +223,8 @@ def _parts(
         wholes.append(Range(journal, str(reader.directory), max(start, first), end))
     rows = options.rows_per_partition
     if rows is None:
-        rows = offsets.rows_per_part(sum(whole.end - whole.start for whole in wholes), os.cpu_count() or 1)
+        tasks = options.parallelism or os.cpu_count() or 1
+        rows = offsets.rows_per_part(sum(whole.end - whole.start for whole in wholes), tasks)
     parts = [part for whole in wholes for part in offsets.split(whole, rows)]
     return [InputPartition(gathered) for gathered in offsets.gather(parts, rows)]
 

@@ -21,6 +21,7 @@ from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import lake
 from hedgerow.pipeline.delta import UPKEEP, Delta, Upkeep, is_delta
 from hedgerow.pipeline.places import directory_of, is_in_store, location_of, state_of
+from hedgerow.pipeline.session import parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,7 +116,7 @@ def write_table(
     """
     check_form(form)
     checkpoint = checkpoint_place(place, query)
-    few = rows.coalesce(files or rows.sparkSession.sparkContext.defaultParallelism)
+    few = rows.coalesce(files or parallelism(rows.sparkSession))
     writer = few.writeStream.queryName(query).option("checkpointLocation", checkpoint)
     where = table_place(place, name)
     if form != "delta" and is_in_store(place):
@@ -243,7 +244,7 @@ def _committer(
 ) -> Callable[[DataFrame, int], None]:
     def commit(rows: DataFrame, batch_id: int) -> None:
         # A new checkpoint counts from 0 again. Its query has another id: its batches are not taken for old.
-        life = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        life = json.loads(Path(checkpoint_place(place, query), "metadata").read_text())["id"]
         lake.append(rows, batch_id, form, place, name, f"{query}/{life}", partition_by, upkeep)
 
     return commit

@@ -35,6 +35,8 @@ from hedgerow.pipeline.jobs import quality
 from hedgerow.topics import is_wildcard
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame
 
     from hedgerow.pipeline.rules import Rule, Rules
@@ -61,7 +63,9 @@ def quarantine(bronze: DataFrame, rules: Rules) -> DataFrame:
     return quarantine_of(parse(bronze, rules), bronze.columns)
 
 
-def parse(bronze: DataFrame, rules: Rules, ahead_s: float = AHEAD_S) -> DataFrame:
+def parse(
+    bronze: DataFrame, rules: Rules, ahead_s: float = AHEAD_S, columns: Sequence[str] | None = None
+) -> DataFrame:
     """Both at once, for who writes both: bronze with `rule`, `reason` (null: it could be read), `sensor`,
     `at`, `at_clamped` and `cells`."""
     ignored = [_meets(topic_filter) for topic_filter in rules.ignored]
@@ -97,7 +101,8 @@ def parse(bronze: DataFrame, rules: Rules, ahead_s: float = AHEAD_S) -> DataFram
         **_believed(sql.col("time.at"), ahead_s),
         "cells": _believed_cells(ahead_s),
     }
-    return kept.select(*bronze.columns, *(part.alias(name) for name, part in added.items()))
+    parts = (part.alias(name) for name, part in added.items())
+    return kept.select(*(columns or bronze.columns), *parts)
 
 
 def readings_of(parsed: DataFrame) -> DataFrame:
@@ -122,11 +127,16 @@ def best_copies(parsed: DataFrame) -> DataFrame:
     """Each message once, where several journals have it: a copy that could be read before one that could not,
     that of the origin's own journal before those of others, as a bridge may rename topics. A row without an
     id is a message of its own."""
+    return taken_copies(parsed).drop("_copy")
+
+
+def taken_copies(parsed: DataFrame) -> DataFrame:
+    """The same with one column more, `_copy`: to drop it, Spark Connect has to look the columns up."""
     copies = Window.partitionBy(*_ID).orderBy(
         sql.col("reason").isNotNull(), _distance(), "received_at", "journal", "position"
     )
     is_best = sql.col("origin").isNull() | (sql.col("_copy") == 1)
-    return parsed.withColumn("_copy", sql.row_number().over(copies)).where(is_best).drop("_copy")
+    return parsed.withColumn("_copy", sql.row_number().over(copies)).where(is_best)
 
 
 def words(parsed: DataFrame) -> DataFrame:
