@@ -204,8 +204,7 @@ def test_a_second_driver_is_told_who_has_the_job(tmp_path: Path, spark: SparkSes
     with pytest.raises(HedgerowError, match=rf"another process \(pid {os.getpid()}\) runs ingest"):
         runner.run(("ingest",))
     lock.release()
-    Runner(spark, settings_for(tmp_path), lambda news: None).run(("ingest",))
-    assert count(spark, tmp_path, "bronze") == 20
+    Lock(place, "ingest", patience_s=0).release()
 
 
 def test_a_query_may_be_older_than_the_table_that_it_reads(tmp_path: Path, spark: SparkSession) -> None:

@@ -153,14 +153,14 @@ def test_two_drivers_do_not_do_one_batch(lake: Lake) -> None:
 
 
 def test_ids_are_remembered_over_many_batches_and_restarts(lake: Lake) -> None:
-    for start in range(0, 40, 10):
+    for start in range(0, 30, 10):
         lake.add(own(start, start + 10))
         lake.run(fold_every=2, kept_steps=1)
     directory = Path(checkpoint_place(lake.place, "readings-steps"))
     assert len(list(directory.iterdir())) <= 5
-    lake.add([*renamed(0, 42)])
+    lake.add([*renamed(0, 32)])
     lake.run()
-    assert lake.both() == (list(range(40)), [40, 41])
+    assert lake.both() == (list(range(30)), [30, 31])
 
 
 def test_other_rules_for_what_could_not_be_read(
@@ -198,7 +198,7 @@ def test_bronze_of_delta_is_a_stream(spark: SparkSession, tmp_path: Path) -> Non
     expected = []
     # A query may be older than the table that it reads.
     stream = read_growth(spark, tables, "bronze", schema, PARTITIONED_BY)
-    for batch in range(3):
+    for batch in range(2):
         hours = (RECEIVED_AT + timedelta(hours=n) for n in range(3))
         rows = bronze(
             messages(spark, *(message(batch * 3 + n, received_at=at) for n, at in enumerate(hours)))
