@@ -14,6 +14,7 @@ import hedgerow
 from hedgerow import cli
 from hedgerow.bridges.options import OPTIONS
 from hedgerow.kinds import NODE
+from hedgerow.pipeline.metrics import GAUGES
 from tests.docs.markdown import without_blocks
 from tests.parsers import actions_of
 from tests.programs import ROOT
@@ -66,8 +67,8 @@ def test_keys_are_those_of_the_configuration(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_metrics_are_those_of_nodes(page: str) -> None:
-    known = set(quoted("docs/reference/metrics.md"))
+def test_metrics_are_those_of_nodes_and_of_the_pipeline(page: str) -> None:
+    known = set(quoted("docs/reference/metrics.md")) | {f"hedgerow_pipeline_{name}" for name in GAUGES}
     named = {each for each in quoted(page) if re.fullmatch(r"hedgerow_[a-z_]+[a-z]", each)}
     assert sorted(named - known) == []
 
