@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hedgerow.errors import ConfigError
+from hedgerow.errors import ConfigError, HedgerowError
+from hedgerow.pipeline.delta import Delta
 from hedgerow.pipeline.jobs.anomalies import (
     ANOMALY_COLUMNS,
     LATE_COLUMNS,
@@ -26,6 +27,8 @@ from hedgerow.pipeline.jobs.anomalies import (
     told,
 )
 from hedgerow.pipeline.jobs.readings import READING_SCHEMA
+from hedgerow.pipeline.queries import QuerySettings, start_anomalies
+from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.watch import IMPOSSIBLE, SILENCE, SPIKE, STUCK
 from hedgerow.pipeline.watch_pages import MAX_IN_PAGE, NEVER, PAGES, SensorKey, WatchPage
 from hedgerow.pipeline.watch_rules import WatchRule
@@ -217,3 +220,10 @@ def test_what_is_kept_of_sensors_is_bounded() -> None:
     ] * MAX_IN_PAGE
     few = WatchPage((), left.pack(now=100 * S, forget_s=10))
     assert [key for key in keys if few.newest_at(key) is not None] == keys[91:]
+
+
+def test_a_table_of_an_earlier_version_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """It had a row for each reading, and its state is another."""
+    Delta(tmp_path, "anomalies").create(pa.schema([("sensor", pa.string()), ("is_anomaly", pa.bool_())]))
+    with pytest.raises(HedgerowError, match="of an earlier version. Move it, .*late, .*-steps away"):
+        start_anomalies(spark, QuerySettings((), str(tmp_path), load_rules()))
