@@ -47,7 +47,8 @@ BAD: dict[str, tuple[str, ...]] = {
     "QOS": ("nonsense", "-1", "3"),
 }
 ANY_TEXT = (
-    "FILE", "DIR", "PATH", "NAME", "USER", "PASSWORD", "TEXT", "PREFIX", "LINE", "ID", "WHERE", "KIND", None,
+    "FILE", "DIR", "PATH", "PLACE", "ADDRESS", "PROTOCOL", "LIST", "NAME", "USER", "PASSWORD", "TEXT",
+    "PREFIX", "LINE", "ID", "WHERE", "KIND", None,
 )  # fmt: skip
 """Files are looked for where they are used, names and texts may be anything or nearly so."""
 
@@ -60,6 +61,7 @@ BESIDE = {
     "agent": ("a=127.0.0.1:1",),
     "bench": ("sensors",),
     "federate": ("--broker", "mqtt://127.0.0.1:1"),
+    "journal": ("cat", "directory"),
     "lab": ("run", "backlog"),
     "sub": ("mqtt://127.0.0.1:1", "a"),
 }
