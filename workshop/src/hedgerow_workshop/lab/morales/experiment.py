@@ -113,7 +113,8 @@ async def measure_costs(outcome: Outcome, fast: bool, directory: Path, say: Say)
         outcome.bytes[subscribers] = found
 
     say("delegation on and off: memory, and bytes on the link …")
-    await together((memory(), *map(bytes_with, SUBSCRIBERS)))
+    await memory()
+    await together(map(bytes_with, SUBSCRIBERS))
     say("delegation on and off: processor time …")
     await processor()
 
