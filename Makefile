@@ -15,7 +15,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXTRAS := dash,spark
 TOOLS := .venv/.tools
-TOOL_EXTRAS := lake,test,dev,jwt
+TOOL_EXTRAS := lake,connect,test,dev,jwt
 PIP_INSTALL = $(BIN)/python tools/install_packages.py -c constraints.txt
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -r fEs --durations=10
 
