@@ -124,7 +124,7 @@ async def test_after_its_process_has_ended_the_bridge_is_told_gone_and_made_anew
 
 
 async def test_a_process_that_hangs_is_ended_and_its_bridges_are_told_gone(mosquitto: StartMosquitto) -> None:
-    async with carrying(mosquitto, ask_s=0.1) as scene:
+    async with carrying(mosquitto, ask_s=0.5) as scene:
         os.kill(scene.process, signal.SIGSTOP)
         await until(lambda: scene.driver.bridges(scene.one) == {}, "it to be noticed")
         assert scene.events == [BridgeProcessEnded(f"status {-signal.SIGKILL}")]

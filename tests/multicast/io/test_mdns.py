@@ -94,7 +94,8 @@ async def test_a_later_publisher_reuses_the_group_and_a_later_subscriber_finds_i
     async with namers(0.25) as (first,):
         first.publish(topic)
         await until(lambda: first.groups.group_to_send(topic) is not None, "a group")
-        async with namers(0.75, 0.0) as (second, subscriber):
+        # It decides once it has heard of the group; however busy the machine is, not before.
+        async with namers(0.75, 0.0, decide_s=30.0) as (second, subscriber):
             subscriber.hear(topic)
             second.publish(topic)
             await until(lambda: second.groups.group_to_send(topic) is not None, "the same group")
