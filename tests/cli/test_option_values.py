@@ -63,6 +63,7 @@ BESIDE = {
     "federate": ("--broker", "mqtt://127.0.0.1:1"),
     "journal": ("cat", "directory"),
     "lab": ("run", "backlog"),
+    "rr": ("-t", "a", "-e", "b", "-n"),
     "sub": ("mqtt://127.0.0.1:1", "a"),
 }
 

@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 import uvloop
 
 from hedgerow.cli.option_values import topic_name, url, whole
+from hedgerow.client.socks import parse_proxy
 from hedgerow.client.urls import SCHEMES, BusUrl, parse_url, read_host
 from hedgerow.errors import ConfigError, escape_controls
 from hedgerow.message import MAX_ORIGIN, Message, Properties
@@ -80,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ciphers", metavar="LIST", help="of TLS 1.2, as OpenSSL names them; switches TLS on")
     add("--tls-alpn", metavar="PROTOCOL", help="ask the server for this protocol; switches TLS on")
     add("-A", "--bind", metavar="ADDRESS", help="connect from this address of this machine")
-    add("--proxy", metavar="URL", help="socks5h://[USER[:PASSWORD]@]HOST[:PORT]")
+    add("--proxy", type=_read_proxy, metavar="URL", help="socks5h://[USER[:PASSWORD]@]HOST[:PORT]")
     add("--unix", metavar="PATH", help="connect to a socket in the file system")
     add = parser.add_argument_group("multicast (multicast://, which needs no server)").add_argument
     # The long names are those of `hedgerow up`.
@@ -343,6 +344,11 @@ def _read_peer(text: str) -> str:
     from hedgerow.multicast.io.options import MulticastOptions
 
     return MulticastOptions(peers=(text,)).peers[0]
+
+
+def _read_proxy(text: str) -> str:
+    parse_proxy(text)
+    return text
 
 
 def _read_host(text: str) -> str:

@@ -11,6 +11,7 @@ from hedgerow.cli import client_options
 from hedgerow.cli.option_values import broker_url, duration, real, whole
 from hedgerow.errors import ConfigError
 from hedgerow.journal.config import read_filter
+from hedgerow.node.values import read_addresses
 from hedgerow.pipeline.places import directory_of, location_of
 from hedgerow.pipeline.report.sections import added_sections
 
@@ -175,10 +176,9 @@ def _read_time(text: str) -> datetime:
 
 
 def _read_address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f'"{text}" is not an address such as localhost:9109')
-    return host.strip("[]"), int(port)
+    for address in read_addresses(text, Path()):
+        return address.host, address.port
+    raise ConfigError(f'"{text}" is not an address such as localhost:9109')
 
 
 def _read_journal(text: str) -> str:
