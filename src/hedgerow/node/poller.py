@@ -33,8 +33,8 @@ SMALL_READ: Final = 4 * 1024
 LARGE_READ: Final = 256_000
 # The pieces of a stream are freed as fast as they are made. The C library gives free memory at the end of its
 # heap back beyond twice the largest piece that was ever mapped by itself and freed, so that all pages of each
-# chunk were faulted in anew: two fifths of what a stream took. One such piece, never touched, ends that.
-UNTOUCHED: Final = 1024 * 1024
+# chunk were faulted in anew: two fifths of what a stream took. One such piece ends that.
+LARGE_PIECE: Final = 1024 * 1024
 
 # A loop that is woken for every few of many sockets spends more time on falling asleep, on being woken and on
 # small writes than on messages, and so does whoever wakes it. Then it rests until there are more of them.
@@ -84,7 +84,7 @@ class Poller:
     def buffer(self) -> memoryview:
         """Where large reads go before their size is known; made for the first stream."""
         if self._buffer is None:
-            bytes(UNTOUCHED)
+            bytearray(LARGE_PIECE)  # Compiled code makes no bytes of a number.
             self._buffer = memoryview(bytearray(LARGE_READ))
         return self._buffer
 
