@@ -59,6 +59,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The package of Debian is for the release that it was built on.
     release = platform.freedesktop_os_release()["VERSION_CODENAME"]
     call(need_program("debootstrap"), "--variant=minbase", include, release, root, mirror)
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     return root
 
 
@@ -95,15 +96,17 @@ def federate_there(prefix: Sequence[str], hedgerow: str, logs: Path) -> None:
     """Two nodes, linked: what is published at one is heard at the other; one serves the dashboard."""
     one, two, http = (str(free_port()) for _ in range(3))
     up = [*prefix, hedgerow, "up", "--ws", "off"]
-    first = [*up, "--id", "one", "--federation", "--mqtt", f"localhost:{one}", "--http", f"localhost:{http}"]
-    second = [*up, "--id", "two", "--neighbour", f"mqtt://localhost:{one}", "--mqtt", f"localhost:{two}"]
+    first = [*up, "--id", "one", "--federation", "--mqtt", f"127.0.0.1:{one}", "--http", f"127.0.0.1:{http}"]
+    second = [*up, "--id", "two", "--neighbour", f"mqtt://127.0.0.1:{one}", "--mqtt", f"127.0.0.1:{two}"]
     with (
         serving(first, logs / "one", "is up"),
         serving([*second, "--http", "off"], logs / "two", "is a neighbour"),
     ):
-        call(*prefix, hedgerow, "pub", "-p", one, "-t", "t", "-m", "there", "-r", "-q", "1")
-        assert call(*prefix, hedgerow, "sub", "-p", two, "-t", "t", "-C", "1") == "there\n"
-        with urlopen(f"http://localhost:{http}/") as page:
+        call(
+            *prefix, hedgerow, "pub", "-h", "127.0.0.1", "-p", one, "-t", "t", "-m", "there", "-r", "-q", "1"
+        )
+        assert call(*prefix, hedgerow, "sub", "-h", "127.0.0.1", "-p", two, "-t", "t", "-C", "1") == "there\n"
+        with urlopen(f"http://127.0.0.1:{http}/") as page:
             assert b"<title>" in page.read()
 
 
