@@ -152,6 +152,7 @@ def _run_node(
     # Its default action would end a node whose files are being changed, and reloaded, while it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configuration = read(arguments)
+    gc.collect()  # The parser is a ring of hundreds of options: what comes next is to take their place.
     logs.set_up(configuration.log_format, configuration.log_level)
     raise_file_limit()
     with asyncio.Runner(loop_factory=loop_factory(arguments.loop)) as runner:
