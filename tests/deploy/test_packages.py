@@ -114,7 +114,7 @@ def test_the_wheel_and_the_source_archive_are_whole(packages: Path) -> None:
     (wheel,), (archive,) = packages.glob("*.whl"), packages.glob("*.tar.gz")
     names = zipfile.ZipFile(wheel).namelist()
     assert "hedgerow/cli/up.py" in names
-    assert not [name for name in names if not name.startswith(("hedgerow/", "hedgerow-"))]
+    assert not [name for name in names if not name.startswith(("hedgerow/", "hedgerow-", "pyspark_hedgerow"))]
     with tarfile.open(archive) as source:
         assert any(name.endswith("/src/hedgerow/cli/up.py") for name in source.getnames())
 
