@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKSHOP = "hedgerow_workshop"
+# Spark looks for data sources in packages whose names begin with `pyspark_`.
+PACKAGES = ("hedgerow", "pyspark_hedgerow", "pyspark_hedgerow_table")
 GROUPS = ("hedgerow.commands", "hedgerow.report_sections")
 
 # Without the packages' entry points, and without the workshop's modules.
@@ -36,11 +38,12 @@ def test_the_wheel_holds_the_product_alone() -> None:
     """Hatch takes what these name, and nothing else."""
     assert project("")["tool"]["hatch"]["build"].keys() == {"targets"}
     assert project("")["tool"]["hatch"]["build"]["targets"]["wheel"] == {
-        "packages": ["src/hedgerow"],
+        "packages": [f"src/{name}" for name in PACKAGES],
         "hooks": {"custom": {}},
     }
     assert "entry-points" not in project("")["project"]
-    assert [path.name for path in (ROOT / "src").iterdir() if path.suffix != ".egg-info"] == ["hedgerow"]
+    there = {path.name for path in (ROOT / "src").iterdir() if path.suffix != ".egg-info"}
+    assert there == set(PACKAGES)
 
 
 def test_the_product_holds_no_workshop() -> None:
@@ -57,7 +60,7 @@ def test_the_product_runs_without_the_workshop() -> None:
         [sys.executable, "-c", ALONE], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.startswith("hedgerow pipeline: a report is about --tables DIR\n")
+    assert ended.stderr.startswith("hedgerow pipeline: a report is about --tables PLACE\n")
     for word in ("hedgerow lab", "hedgerow demo", "--results", "simulator"):
         assert word not in ended.stdout
 

@@ -48,6 +48,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/pipeline-jobs.md",
         "hedgerow lab run spohn --out results/spohn",
     ): "hours; tests/workshop/lab and tests/pipeline run both smaller",
+    (
+        "docs/pipeline-jobs.md",
+        "from hedgerow.pipeline.jobs.rollup import last_values, rollups",
+    ): "needs a stream of readings; tests/pipeline/test_rollup.py calls both",
     ("docs/pipeline.md", "pip install '.[spark]'"): "needs a package index",
     (
         "docs/pipeline.md",

@@ -113,6 +113,7 @@ def two_pieces() -> list[list[dict[str, Any]]]:
     return pieces
 
 
+@pytest.mark.soak
 def test_a_stream_tells_what_a_batch_does_and_only_what_stands_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def count(spark: SparkSession, tmp_path: Path, name: str) -> int:
     return read_table(spark, str(tmp_path / "tables"), name).count()
 
 
+@pytest.mark.soak
 def test_all_jobs_and_again_for_what_has_come_since(tmp_path: Path, spark: SparkSession) -> None:
     told: list[Progress] = []
     publish(tmp_path / "journal", 0, 300)

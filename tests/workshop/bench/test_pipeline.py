@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MOMENT = PipelinePlan(rows=2_000, rounds=1, rate=500, seconds=1, flood=2_000, stall_s=0.3, sensors=50)
 
 
+@pytest.mark.soak
 def test_a_race(spark: SparkSession) -> None:
     result = measure(replace(MOMENT, rounds=0, at_least=1e9), ("ingest",), has_alternative=False, spark=spark)
     assert [(row.name, list(row.peers)) for row in result.rows] == [("ingest", ["spark-parquet"])]

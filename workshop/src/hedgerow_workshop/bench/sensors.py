@@ -144,7 +144,8 @@ class PacketLoad:
         """Deliveries, seconds, and how much of one core this process took."""
         started_at, busy_before = time.perf_counter(), time.process_time()
         stop_at = started_at + seconds
-        delivered = under_way = 0
+        delivered, under_way = 0, CHUNK
+        self._send_chunk()  # One at least, however late this process is.
         while under_way or time.perf_counter() < stop_at:
             while under_way + CHUNK <= WINDOW and time.perf_counter() < stop_at:
                 self._send_chunk()
