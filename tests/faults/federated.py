@@ -35,16 +35,23 @@ async def sidecar(
         yield server
 
 
+def hears_its_broker(server: Server) -> bool:
+    """Does what subscribes at the broker beside it from now on count as new, and not as there before it?"""
+    interests = part_of(server, FederationPart).interests
+    return interests is None or interests.log.is_live
+
+
 def neighbours(server: Server) -> set[str]:
     return set(part_of(server, FederationPart).machine.overlay.round_trips)
 
 
 async def linked(*servers: Server) -> None:
-    """In a line, and to nobody else."""
+    """In a line, and to nobody else; and each sidecar hears of who subscribes beside it."""
     ids = [server.node_id for server in servers]
     for at, server in enumerate(servers):
         wanted = {*ids[max(0, at - 1) : at], *ids[at + 1 : at + 2]}
         await until(lambda s=server, w=wanted: neighbours(s) == w, f"the neighbours of {server.node_id}")  # type: ignore[misc]
+        await until(lambda s=server: hears_its_broker(s), f"the log beside {server.node_id}")  # type: ignore[misc]
 
 
 @asynccontextmanager
