@@ -200,7 +200,9 @@ class PolledSocket:
                 data = self._socket.recv(SMALL_READ)
             else:
                 buffer = self._poller.buffer
-                data = bytes(buffer[: self._socket.recv_into(buffer)])
+                # A step of its own: within the slice, compiled code reads twice, and what came first is lost.
+                size: int = self._socket.recv_into(buffer)
+                data = buffer[:size].tobytes()
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
