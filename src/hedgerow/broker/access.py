@@ -130,7 +130,7 @@ class Acl:
         """Those of a user that the file has, by its own lines or as the user's log-in told."""
         if not self._groups or username is None:
             return []
-        return sorted(self._groups_of.get(username, set()) | (told & self._groups.keys()))
+        return sorted(self._groups_of.get(username, set()) | told.intersection(self._groups))
 
     def filter_rights(
         self, username: str | None, client_id: str, told_groups: frozenset[str] = frozenset()
